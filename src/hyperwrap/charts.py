@@ -1,0 +1,137 @@
+r"""The other models of hyperbolic space: Poincaré ball, Klein ball, upper half-space.
+
+Each chart is a pair ``to_…`` / ``from_…`` between Lorentz points ``(..., n+1)`` and chart
+coordinates ``(..., n)``, and a ``log_volume_…``: the log of the Riemannian volume element in
+that chart. A log-density with respect to the Riemannian volume (what every distribution
+here returns) becomes the density with respect to ``dy`` in a chart by adding it::
+
+    log p_chart(y) = dist.log_prob(from_chart(y)) + log_volume_chart(y)
+
+=============  ==================  =========================================
+chart          coordinates         metric at curvature ``−k``
+=============  ==================  =========================================
+Poincaré       ``|y| < 1/√k``      ``4|dy|² / (1 − k|y|²)²``
+Klein          ``|y| < 1/√k``      ``|dy|²/(1−k|y|²) + k⟨y,dy⟩²/(1−k|y|²)²``
+half-space     ``yₙ > 0``          ``|dy|² / (k yₙ²)``, origin at ``(0,…,0,1)``
+Lorentz        space part          ``|dx|² − k⟨x,dx⟩²/(1 + k|x|²)``
+=============  ==================  =========================================
+
+Near the boundary of a ball the coordinates themselves run out of digits: in float32 the
+last Poincaré radius below 1 is at distance 17.3, the last Klein one at 9.
+"""
+
+from math import log
+
+import torch
+from torch import Tensor
+
+from hyperwrap.lorentz import Curvature, in_float64, lift, over, root, times
+from hyperwrap.numerics import dot, squared_norm, time_part
+
+__all__ = [
+    "from_halfspace",
+    "from_klein",
+    "from_poincare",
+    "log_volume_halfspace",
+    "log_volume_klein",
+    "log_volume_lorentz",
+    "log_volume_poincare",
+    "to_halfspace",
+    "to_klein",
+    "to_poincare",
+]
+
+
+# --- Poincaré ball -----------------------------------------------------------------------
+
+
+@in_float64
+def to_poincare(x: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """``x / (1 + √k x₀)``, ``(..., n+1) → (..., n)``.
+
+    >>> to_poincare(lift(torch.tensor([3.0, 4.0])))
+    tensor([0.4919, 0.6559])
+    """
+    space = x[..., 1:]
+    return space / (1 + time_part(times(space, root(k, x))))
+
+
+@in_float64
+def from_poincare(y: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """``2y / (1 − k|y|²)``, lifted, ``(..., n) → (..., n+1)``."""
+    a = times(y, root(k, y))
+    return lift(2 * y / (1 - dot(a, a)), k=k)
+
+
+@in_float64
+def log_volume_poincare(y: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """``n·log(2 / (1 − k|y|²))``, ``(..., n) → (...)``."""
+    return y.shape[-1] * (log(2) - torch.log1p(-squared_norm(times(y, root(k, y)))))
+
+
+# --- Klein ball ----------------------------------------------------------------------------
+
+
+@in_float64
+def to_klein(x: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """``x / (√k x₀)``: geodesics become straight. ``(..., n+1) → (..., n)``.
+
+    >>> to_klein(lift(torch.tensor([3.0, 4.0])))
+    tensor([0.5883, 0.7845])
+    """
+    space = x[..., 1:]
+    return space / time_part(times(space, root(k, x)))
+
+
+@in_float64
+def from_klein(y: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """``y / √(1 − k|y|²)``, lifted, ``(..., n) → (..., n+1)``."""
+    a = times(y, root(k, y))
+    return lift(y / torch.sqrt(1 - dot(a, a)), k=k)
+
+
+@in_float64
+def log_volume_klein(y: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """``−(n+1)/2·log(1 − k|y|²)``, ``(..., n) → (...)``."""
+    return -(y.shape[-1] + 1) / 2 * torch.log1p(-squared_norm(times(y, root(k, y))))
+
+
+# --- upper half-space -------------------------------------------------------------------------
+
+
+@in_float64
+def to_halfspace(x: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """``(√k x₁, …, √k x_{n−1}, 1) / (√k(x₀ − xₙ))``, ``(..., n+1) → (..., n)``.
+
+    >>> to_halfspace(lift(torch.zeros(3)))
+    tensor([0., 0., 1.])
+    """
+    a = times(x[..., 1:], root(k, x))
+    side, last, time = a[..., :-1], a[..., -1:], time_part(a)
+    # x₀ − xₙ cancels when xₙ > 0; there it is (1 + |side|²)/(x₀ + xₙ).
+    outward = (time + last.abs()) / (1 + dot(side, side))
+    height = torch.where(last > 0, outward, 1 / (time + last.abs()))
+    return torch.cat([side * height, height], -1)
+
+
+@in_float64
+def from_halfspace(y: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """``(y₁, …, y_{n−1}, (|y|² − 1)/2) / (√k yₙ)``, lifted, ``(..., n) → (..., n+1)``."""
+    side, height = y[..., :-1], y[..., -1:]
+    last = (dot(side, side) + (height - 1) * (height + 1)) / 2
+    return lift(over(torch.cat([side, last], -1) / height, root(k, y)), k=k)
+
+
+@in_float64
+def log_volume_halfspace(y: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """``−n·log(√k yₙ)``, ``(..., n) → (...)``."""
+    return -y.shape[-1] * torch.log(times(y[..., -1:], root(k, y))).squeeze(-1)
+
+
+# --- the Lorentz model itself, by its space part ------------------------------------------------
+
+
+@in_float64
+def log_volume_lorentz(space: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """``−log(√k x₀)`` for the space part as coordinates, ``(..., n) → (...)``."""
+    return -torch.log(time_part(times(space, root(k, space)))).squeeze(-1)

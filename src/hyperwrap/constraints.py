@@ -1,0 +1,116 @@
+"""The hyperboloid as a `torch.distributions` constraint, and the map that reaches all of it."""
+
+import torch
+from torch import Tensor
+from torch.distributions import Transform, biject_to, constraints, transform_to
+
+from hyperwrap import lorentz
+from hyperwrap.lorentz import Curvature
+from hyperwrap.numerics import log_sinhc_sqrt, squared_norm, wide
+
+__all__ = ["ExpOrigin", "Hyperboloid", "hyperboloid"]
+
+
+class Hyperboloid(constraints.Constraint):
+    """Points of the Lorentz model of curvature ``−k``: finite, upper sheet, ``⟨x,x⟩ = −1/k``.
+
+    The time part may be off by ``√eps`` of itself (3e-4 in float32): no function here
+    reads it, the check is there to catch vectors that are something else.
+
+    >>> hyperboloid.check(torch.tensor([[1.0, 0.0], [2.0, 0.0]]))
+    tensor([ True, False])
+    """
+
+    is_discrete = False
+    event_dim = 1
+
+    def __init__(self, k: Curvature = 1.0) -> None:
+        self.k = k
+        super().__init__()
+
+    def check(self, value: Tensor) -> Tensor:
+        time, expected = _time_parts(value, self.k)
+        tolerance = torch.finfo(value.dtype).eps ** 0.5
+        on = (time - expected).abs() <= tolerance * expected
+        return on & torch.isfinite(value).all(-1)
+
+    def require(self, name: str, value: Tensor) -> None:
+        """Raises a `ValueError` that shows the first value that is not on the hyperboloid."""
+        bad = ~self.check(value)
+        if not bad.any():
+            return
+        if not torch.isfinite(value).all():
+            raise ValueError(
+                f"Expected `{name}` on the hyperboloid; got NaN or inf. {value.dtype} coordinates "
+                f"overflow at radius {overflow_radius(value.dtype):.0f}/√k: use float64 or "
+                "smaller radii."
+            )
+        time, expected = (t.broadcast_to(bad.shape)[bad][0].item() for t in _time_parts(value, self.k))
+        raise ValueError(
+            f"Expected `{name}` on the hyperboloid (time part {_short(expected)}); "
+            f"got {_short(time)}. To make a point of its space part, use hw.lorentz.lift."
+        )
+
+    def __repr__(self) -> str:
+        return f"Hyperboloid(k={self.k})"
+
+
+def _time_parts(value: Tensor, k: Curvature) -> tuple[Tensor, Tensor]:
+    """The stored time part and the one that the space part determines."""
+    x = wide(value)
+    return x[..., 0], lorentz.lift(x[..., 1:], k=k)[..., 0]
+
+
+def _short(x: float) -> float:
+    return float(f"{x:.3g}")
+
+
+def overflow_radius(dtype: torch.dtype) -> float:
+    """The radius, in units of ``1/√k``, at which coordinates in ``dtype`` overflow."""
+    return torch.log(torch.tensor(torch.finfo(dtype).max, dtype=torch.float64)).item()
+
+
+hyperboloid = Hyperboloid()
+
+
+class ExpOrigin(Transform):
+    """``exp₀ : R^n → H^n``, with the Riemannian log-determinant ``(n−1)·log sinhc(√k r)``.
+
+    >>> biject_to(hyperboloid)(torch.zeros(2))
+    tensor([1., 0., 0.])
+    """
+
+    domain = constraints.real_vector
+    bijective = True
+
+    def __init__(self, k: Curvature = 1.0, cache_size: int = 0) -> None:
+        super().__init__(cache_size=cache_size)
+        self.k = k
+        self.codomain = Hyperboloid(k)
+
+    def with_cache(self, cache_size: int = 1) -> "ExpOrigin":
+        return ExpOrigin(self.k, cache_size=cache_size)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExpOrigin) and bool(torch.as_tensor(self.k == other.k).all())
+
+    def _call(self, x: Tensor) -> Tensor:
+        return lorentz.exp0(x, k=self.k)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return lorentz.log0(y, k=self.k)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return (x.shape[-1] - 1) * log_sinhc_sqrt(self.k * squared_norm(x))
+
+    def forward_shape(self, shape: torch.Size) -> torch.Size:
+        return torch.Size((*shape[:-1], shape[-1] + 1))
+
+    def inverse_shape(self, shape: torch.Size) -> torch.Size:
+        return torch.Size((*shape[:-1], shape[-1] - 1))
+
+
+@biject_to.register(Hyperboloid)
+@transform_to.register(Hyperboloid)
+def _exp_origin(constraint: Hyperboloid) -> ExpOrigin:
+    return ExpOrigin(constraint.k)

@@ -1,0 +1,183 @@
+r"""What every wrapped distribution shares: the way from the tangent space to the manifold.
+
+A wrapped law draws ``v`` from a law on ``R^n``, reads it as a tangent vector at the origin,
+carries it to ``μ`` and onto the manifold (Algorithm 1). Its density follows by the change of
+variables (eq. 7)::
+
+    log p(z) = log p_base(v) − (n−1)·log(sinh(√k r) / (√k r)),    r = |v|
+
+A leaf class says only how its base law draws and scores.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Size, Tensor
+from torch.distributions import Distribution, constraints
+
+from hyperwrap import lorentz
+from hyperwrap.constraints import Hyperboloid, hyperboloid, overflow_radius
+from hyperwrap.lorentz import Curvature
+from hyperwrap.numerics import at_least_float32, log_sinhc_sqrt, squared_norm, traced, wide
+
+__all__ = ["WrappedDistribution"]
+
+
+class WrappedDistribution(Distribution, ABC):
+    """A law on ``H^n`` pushed forward from one on the tangent space at the origin."""
+
+    loc: Tensor
+    k: Curvature
+    arg_constraints = {"loc": hyperboloid}  # noqa: RUF012  (torch's convention)
+
+    # --- for the leaves -------------------------------------------------------------------
+
+    @abstractmethod
+    def _draw(self, shape: Size) -> tuple[Tensor, Tensor]:
+        """A tangent vector ``v`` and the noise it was made of, both ``(*shape, n)``."""
+
+    @abstractmethod
+    def _noise(self, v: Tensor) -> Tensor:
+        """The noise that would have drawn ``v`` (float64)."""
+
+    @abstractmethod
+    def _noise_log_prob(self, noise: Tensor) -> Tensor:
+        """``log p_base(v)`` from the noise of ``v``."""
+
+    def _place(
+        self, loc: Tensor, batch_shape: Size, k: Curvature, validate_args: bool | None
+    ) -> None:
+        """Sets location, curvature and shapes; checks the location if asked to."""
+        self.loc, self.k = expanded(loc, (*batch_shape, loc.shape[-1])), k
+        self.arg_constraints = {**type(self).arg_constraints, "loc": Hyperboloid(k)}
+        super().__init__(batch_shape, loc.shape[-1:], validate_args=False)
+        self._validate_args = (
+            Distribution._validate_args if validate_args is None else validate_args
+        )
+        if self._checks(loc):
+            Hyperboloid(k).require("loc", loc)
+        # A centre known to be the origin, and to stay there, needs no boost.
+        self._at_origin = not (
+            loc.dim() > 1 or loc.requires_grad or traced(loc) or loc[1:].any().item()
+        )
+
+    def _checks(self, *tensors: Tensor) -> bool:
+        return bool(self._validate_args) and not traced(*tensors)
+
+    # --- the public face ----------------------------------------------------------------
+
+    @property
+    def n(self) -> int:
+        """The dimension of the space, one less than the length of a point."""
+        return self.loc.shape[-1] - 1
+
+    @constraints.dependent_property(is_discrete=False, event_dim=1)
+    def support(self) -> Hyperboloid:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return Hyperboloid(self.k)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        with torch.no_grad():
+            return self._wrap(self._draw(self._extended_shape_of_v(sample_shape))[0])[0]
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Points ``(*sample_shape, *batch_shape, n+1)`` that carry gradients (Algorithm 1)."""
+        self._require_rsample()
+        return self._wrap(self._draw(self._extended_shape_of_v(sample_shape))[0])[0]
+
+    def rsample_and_log_prob(self, sample_shape: Sequence[int] = ()) -> tuple[Tensor, Tensor]:
+        """Points and their log-density, the latter from the drawn tangent vector.
+
+        ``log_prob(rsample())`` has to recover ``v`` from the coordinates of ``z``, which at radius
+        ``R`` hold it to ``e^R`` ulp only. Here ``v`` is at hand: exact at every radius, and cheaper.
+        """
+        self._require_rsample()
+        v, noise = self._draw(self._extended_shape_of_v(sample_shape))
+        z, log_sinhc = self._wrap(v)
+        return z, self._noise_log_prob(noise) - (self.n - 1) * log_sinhc
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-density with respect to the Riemannian volume (Algorithm 2), ``(...)``."""
+        self._check_value(value)
+        v = self._unwrap(wide(value))
+        log_det = (self.n - 1) * log_sinhc_sqrt(self._k_times(squared_norm(v)))
+        return (self._noise_log_prob(self._noise(v)) - log_det).to(self._result_type(value))
+
+    # --- between v and z -------------------------------------------------------------------
+
+    def _extended_shape_of_v(self, sample_shape: Sequence[int]) -> Size:
+        return Size((*sample_shape, *self.batch_shape, self.n))
+
+    def _wrap(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        z, log_sinhc = lorentz.wrap_and_log_det(self.loc, v, k=self.k)
+        if self._checks(z) and not torch.isfinite(z).all():
+            raise ValueError(
+                f"Expected samples within {z.dtype} (radius below {overflow_radius(z.dtype):.0f}"
+                f"/√k); got a tangent vector of length {v.norm(dim=-1).max().item():.3g} at a "
+                "centre that far out. Use float64, a smaller scale or a nearer centre."
+            )
+        return z, log_sinhc
+
+    def _unwrap(self, value: Tensor) -> Tensor:
+        if self._at_origin:
+            return lorentz.log0(value, k=self.k)
+        return lorentz.unwrap(wide(self.loc), value, k=self.k)
+
+    def _k_times(self, q: Tensor) -> Tensor:
+        k = self.k
+        return q * (k.to(q.dtype) if isinstance(k, Tensor) else k)
+
+    def _result_type(self, value: Tensor) -> torch.dtype:
+        return torch.promote_types(at_least_float32(value).dtype, self.loc.dtype)
+
+    # --- checks -----------------------------------------------------------------------------
+
+    def _require_rsample(self) -> None:
+        if not self.has_rsample:
+            raise NotImplementedError(
+                f"{type(self).__name__} cannot rsample: its base law has no rsample. Use sample."
+            )
+
+    def _check_value(self, value: Tensor) -> None:
+        if not self._validate_args:
+            return
+        if value.dim() == 0 or value.shape[-1] != self.n + 1:
+            raise ValueError(
+                f"Expected `value` of shape (..., {self.n + 1}), points of H^{self.n}; "
+                f"got shape {tuple(value.shape)}."
+            )
+        try:
+            torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
+        except RuntimeError:
+            raise ValueError(
+                f"Expected `value` to broadcast with batch_shape {tuple(self.batch_shape)}; "
+                f"got shape {tuple(value.shape)}."
+            ) from None
+        if self._checks(value):
+            Hyperboloid(self.k).require("value", value)
+
+
+def expanded(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """``x`` in the given shape; itself, not a view, where it has that shape already."""
+    return x if x.shape == Size(shape) else x.expand(shape)
+
+
+def checked_points(loc: Tensor) -> Tensor:
+    """``loc`` in float32 or better, or an error if it cannot be a batch of points."""
+    if not isinstance(loc, Tensor) or loc.dim() == 0 or loc.shape[-1] < 2:
+        shape = tuple(loc.shape) if isinstance(loc, Tensor) else type(loc).__name__
+        raise ValueError(
+            f"Expected `loc` of shape (..., n+1) with n ≥ 1, a point of H^n; got {shape}."
+        )
+    return at_least_float32(loc)
+
+
+def broadcast_batch(k: Curvature, **shapes: Sequence[int]) -> Size:
+    """The batch shape of parameters with these batch shapes, or an error that names them."""
+    if isinstance(k, Tensor):
+        shapes["k"] = k.shape
+    try:
+        return torch.broadcast_shapes(*shapes.values())
+    except RuntimeError:
+        listed = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
+        raise ValueError(f"Expected batch shapes that broadcast; got {listed}.") from None

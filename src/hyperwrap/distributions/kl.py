@@ -1,0 +1,4 @@
+from typing import NamedTuple
+class KLEstimate(NamedTuple):
+    a: int
+def kl(): ...

@@ -1,0 +1,131 @@
+"""The two shapes of ``Σ = LLᵀ``: diagonal, in O(n), and full, in O(n²).
+
+Both colour white noise (``v = Lε``), whiten (``ε = L⁻¹v``) and know ``log det L`` and the
+eigenvalues of ``Σ``. They hold the parameter as it was given, before broadcasting, and a
+full factor in float64: at condition number 100, float32 would cost two digits.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.distributions.multivariate_normal import _precision_to_scale_tril
+
+from hyperwrap.numerics import wide
+
+__all__ = ["Diagonal", "Full", "Sigma", "sigma_from"]
+
+
+class Diagonal:
+    def __init__(self, scale: Tensor) -> None:
+        self.scale = scale
+
+    def colour(self, noise: Tensor) -> Tensor:
+        return noise * self.scale
+
+    def whiten(self, v: Tensor) -> Tensor:
+        return v / self.scale
+
+    def log_det_root(self, dtype: torch.dtype) -> Tensor:
+        return self.scale.to(dtype).log().sum(-1)
+
+    def eigenvalues(self) -> Tensor:
+        return wide(self.scale).square()
+
+    def tril(self) -> Tensor:
+        return torch.diag_embed(wide(self.scale))
+
+
+class Full:
+    def __init__(self, tril: Tensor) -> None:
+        self._tril = tril
+
+    def colour(self, noise: Tensor) -> Tensor:
+        root = self._tril.to(noise.dtype).mT
+        with torch.autocast(noise.device.type, enabled=False):
+            return self._rows(lambda rows: rows @ root, noise)
+
+    def whiten(self, v: Tensor) -> Tensor:
+        root = self._tril.mT
+        return self._rows(
+            lambda rows: torch.linalg.solve_triangular(root, rows, upper=True, left=False), v
+        )
+
+    def log_det_root(self, dtype: torch.dtype) -> Tensor:
+        return self._tril.diagonal(dim1=-2, dim2=-1).log().sum(-1).to(dtype)
+
+    def eigenvalues(self) -> Tensor:
+        return torch.linalg.eigvalsh(self._tril @ self._tril.mT)
+
+    def tril(self) -> Tensor:
+        return self._tril
+
+    def _rows(self, f: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
+        """``f`` over all vectors that share a factor at once, as the rows of one matrix."""
+        *batch, n, _ = self._tril.shape
+        shape = torch.broadcast_shapes(v.shape[:-1], batch)
+        rows = v.expand(*shape, n).reshape(-1, *shape[len(shape) - len(batch) :], n)
+        return f(rows.movedim(0, -2)).movedim(-2, 0).reshape(*shape, n)
+
+
+Sigma = Diagonal | Full
+
+
+def sigma_from(form: str, parameter: Tensor) -> Sigma:
+    """``Σ`` from one of the forms `WrappedNormal` takes."""
+    if form == "scale":
+        return Diagonal(parameter)
+    matrix = wide(parameter)
+    if form == "covariance_matrix":
+        return Full(torch.linalg.cholesky(matrix))
+    return Full(matrix if form == "scale_tril" else _precision_to_scale_tril(matrix))
+
+
+def require_valid(form: str, parameter: Tensor) -> None:
+    """Raises a `ValueError` unless the parameter is a positive definite ``Σ`` in its form."""
+    if not torch.isfinite(parameter).all():
+        raise ValueError(f"Expected `{form}` to be finite; got NaN or inf.")
+    if form == "scale":
+        if (parameter <= 0).any():
+            raise ValueError(f"Expected `scale` > 0; got {_least(parameter)}.")
+    elif form == "scale_tril":
+        if (parameter.triu(1) != 0).any():
+            raise ValueError("Expected `scale_tril` lower-triangular; got entries above the diagonal.")
+        diagonal = parameter.diagonal(dim1=-2, dim2=-1)
+        if (diagonal <= 0).any():
+            raise ValueError(f"Expected a diagonal of `scale_tril` > 0; got {_least(diagonal)}.")
+    else:
+        _require_positive_definite(form, wide(parameter))
+
+
+def _require_positive_definite(form: str, matrix: Tensor) -> None:
+    asymmetry = (matrix - matrix.mT).abs().amax() if matrix.numel() else matrix.sum()
+    if asymmetry > 1e-5 * matrix.abs().amax().clamp_min(1e-30) if matrix.numel() else False:
+        raise ValueError(f"Expected `{form}` symmetric; got entries that differ by {asymmetry:.3g}.")
+    least = torch.linalg.eigvalsh(matrix)
+    if (least <= 0).any():
+        raise ValueError(f"Expected `{form}` positive definite; got eigenvalue {_least(least)}.")
+
+
+def _least(x: Tensor) -> float:
+    return float(f"{x.min().item():.3g}")
+
+
+def required_shape(form: str, n: int) -> tuple[int, ...]:
+    return (n,) if form == "scale" else (n, n)
+
+
+def fit(form: str, parameter: Tensor, n: int) -> Tensor:
+    """The parameter with its event dimensions broadcast to ``n``, or an error."""
+    event = required_shape(form, n)
+    try:
+        batch = parameter.shape[: max(parameter.dim() - len(event), 0)]
+        if form != "scale" and parameter.shape[-2:] != event:
+            raise RuntimeError
+        return parameter if parameter.shape[len(batch):] == event else parameter.expand(*batch, *event)
+    except RuntimeError:
+        wanted = ", ".join(map(str, ("...", *event)))
+        raise ValueError(
+            f"Expected `{form}` of shape ({wanted}), as `loc` is in H^{n}; "
+            f"got shape {tuple(parameter.shape)}."
+        ) from None

@@ -1,0 +1,95 @@
+"""Any law on ``R^n``, wrapped onto hyperbolic space (end of §3.2)."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Size, Tensor
+from torch.distributions import Distribution
+
+from hyperwrap.distributions.base import (
+    WrappedDistribution,
+    broadcast_batch,
+    checked_points,
+    expanded,
+)
+from hyperwrap.lorentz import Curvature
+
+__all__ = ["Wrapped"]
+
+
+class Wrapped(WrappedDistribution):
+    """The law of ``exp_μ(PT_{μ₀→μ}(v))`` with ``v ~ base``.
+
+    Args:
+        base: a law over vectors, ``event_shape (n,)``; wrap a product of scalar laws in
+            `torch.distributions.Independent`.
+        loc: ``(..., n+1)``, the point ``μ`` that ``v = 0`` is carried to.
+        k: the curvature is ``−k``; lengths of ``v`` are lengths on the manifold.
+
+    >>> from torch.distributions import Independent, Laplace
+    >>> base = Independent(Laplace(torch.zeros(2), torch.ones(2)), 1)
+    >>> law = Wrapped(base, lorentz.exp0(torch.tensor([1.0, 2.0])))
+    >>> law.log_prob(law.loc)
+    tensor(-1.3863)
+    """
+
+    def __init__(
+        self,
+        base: Distribution,
+        loc: Tensor,
+        *,
+        k: Curvature = 1.0,
+        validate_args: bool | None = None,
+    ) -> None:
+        loc = checked_points(loc)
+        n = loc.shape[-1] - 1
+        if base.event_shape != (n,):
+            hint = "; wrap it: Independent(base, 1)" if base.event_shape == () else ""
+            raise ValueError(
+                f"Expected `base` over vectors of length {n}, as `loc` is in H^{n}; "
+                f"got event_shape {tuple(base.event_shape)}{hint}."
+            )
+        batch_shape = broadcast_batch(k, base=base.batch_shape, loc=loc.shape[:-1])
+        self.base = base if base.batch_shape == batch_shape else base.expand(batch_shape)
+        self._place(loc, batch_shape, k, validate_args)
+
+    @property
+    def has_rsample(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.base.has_rsample
+
+    def expand(self, batch_shape: Sequence[int], _instance: "Wrapped | None" = None) -> "Wrapped":
+        new = self._get_checked_instance(Wrapped, _instance)
+        new.base = self.base.expand(Size(batch_shape))
+        new._place(self.loc, Size(batch_shape), self.k, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    @property
+    def mean(self) -> Tensor:
+        """The Fréchet mean. It is ``μ`` if the base has mean 0, since the mean is the point where
+        ``E[log_μ z]``, here the transported ``E[v]``, vanishes; NaN where the base has none."""
+        return self._centre("mean")
+
+    @property
+    def mode(self) -> Tensor:
+        """``μ`` if the base law has its mode at 0, where the volume element is smallest too."""
+        return self._centre("mode")
+
+    def _centre(self, what: str) -> Tensor:
+        v = getattr(self.base, what)
+        if (v.nan_to_num(0.0) != 0).any():
+            raise NotImplementedError(
+                f"The {what} of a Wrapped law is known where the base has {what} 0; got {v}."
+            )
+        return torch.where(v.isnan().any(-1, keepdim=True), v.new_tensor(torch.nan), self.loc)
+
+    def _draw(self, shape: Size) -> tuple[Tensor, Tensor]:
+        draw = self.base.rsample if self.base.has_rsample else self.base.sample
+        v = draw(shape[: len(shape) - len(self.batch_shape) - 1])
+        return v, v
+
+    def _noise(self, v: Tensor) -> Tensor:
+        return v.to(self.loc.dtype)  # the base law scores in its own dtype
+
+    def _noise_log_prob(self, noise: Tensor) -> Tensor:
+        return self.base.log_prob(noise)

@@ -1,0 +1,161 @@
+"""The pseudo-hyperbolic Gaussian ``G(μ, Σ)`` (§3)."""
+
+from collections.abc import Sequence
+from math import log, pi
+
+import torch
+from torch import Size, Tensor
+from torch.distributions import constraints
+from torch.distributions.utils import lazy_property
+
+from hyperwrap.constraints import hyperboloid
+from hyperwrap.distributions import sigma
+from hyperwrap.distributions.base import (
+    WrappedDistribution,
+    broadcast_batch,
+    checked_points,
+    expanded,
+)
+from hyperwrap.distributions.radial import mean_log_sinhc
+from hyperwrap.lorentz import Curvature
+from hyperwrap.numerics import at_least_float32, squared_norm
+
+__all__ = ["WrappedNormal"]
+
+
+class WrappedNormal(WrappedDistribution):
+    r"""The pseudo-hyperbolic Gaussian ``G(μ, Σ)``: ``v ~ N(0, Σ)`` wrapped at ``μ``.
+
+    ``log p(z) = log N(v; 0, Σ) − (n−1)·log(sinh(√k r)/(√k r))``, ``r = |v|``, with respect to the
+    Riemannian volume (Algorithms 1 and 2). Give exactly one of the four forms of ``Σ``.
+
+    Args:
+        loc: ``(..., n+1)``, the centre ``μ``, a point of the Lorentz model.
+        scale: standard deviations, ``(..., n)`` or anything that broadcasts to it: diagonal ``Σ``.
+        scale_tril: ``(..., n, n)``, ``Σ = LLᵀ``.
+        covariance_matrix: ``(..., n, n)``, ``Σ``.
+        precision_matrix: ``(..., n, n)``, ``Σ⁻¹``.
+        k: the curvature is ``−k``; ``Σ`` is in units of length on the manifold.
+
+    >>> law = WrappedNormal(lorentz.exp0(torch.tensor([1.0, 2.0])), torch.tensor([0.5, 0.5]))
+    >>> law.log_prob(law.loc)
+    tensor(-0.4516)
+    >>> z, log_q = law.rsample_and_log_prob((4,))
+    >>> z.shape, log_q.shape
+    (torch.Size([4, 3]), torch.Size([4]))
+    """
+
+    has_rsample = True
+    arg_constraints = {  # noqa: RUF012  (torch's convention)
+        "loc": hyperboloid,
+        "scale": constraints.independent(constraints.positive, 1),
+        "scale_tril": constraints.lower_cholesky,
+        "covariance_matrix": constraints.positive_definite,
+        "precision_matrix": constraints.positive_definite,
+    }
+
+    def __init__(
+        self,
+        loc: Tensor,
+        scale: Tensor | float | None = None,
+        *,
+        scale_tril: Tensor | None = None,
+        covariance_matrix: Tensor | None = None,
+        precision_matrix: Tensor | None = None,
+        k: Curvature = 1.0,
+        validate_args: bool | None = None,
+    ) -> None:
+        loc = checked_points(loc)
+        form, given = _only_one(
+            scale=scale,
+            scale_tril=scale_tril,
+            covariance_matrix=covariance_matrix,
+            precision_matrix=precision_matrix,
+        )
+        if not isinstance(given, Tensor):
+            given = torch.tensor(given, dtype=loc.dtype, device=loc.device)
+        given = sigma.fit(form, at_least_float32(given), loc.shape[-1] - 1)
+        sigma_batch = given.shape[: -1 if form == "scale" else -2]
+        batch_shape = broadcast_batch(k, loc=loc.shape[:-1], **{form: sigma_batch})
+        self._place(loc, batch_shape, k, validate_args)
+        if self._checks(given):
+            sigma.require_valid(form, given)
+        self._sigma = sigma.sigma_from(form, given)
+        self._show(form, given)
+
+    def _show(self, form: str, given: Tensor) -> None:
+        """Makes the form of Σ that was given an attribute, in the full batch shape."""
+        event = given.shape[-1:] if form == "scale" else given.shape[-2:]
+        self._form = form
+        setattr(self, form, expanded(given, (*self.batch_shape, *event)))
+
+    def expand(
+        self, batch_shape: Sequence[int], _instance: "WrappedNormal | None" = None
+    ) -> "WrappedNormal":
+        new = self._get_checked_instance(WrappedNormal, _instance)
+        new._place(self.loc, Size(batch_shape), self.k, validate_args=False)
+        new._validate_args = self._validate_args
+        new._sigma = self._sigma
+        new._show(self._form, getattr(self, self._form))
+        return new
+
+    # --- Σ in its other forms -----------------------------------------------------------------
+
+    @lazy_property
+    def scale_tril(self) -> Tensor:  # pyright: ignore[reportRedeclaration]
+        return self._full(self._sigma.tril())
+
+    @lazy_property
+    def covariance_matrix(self) -> Tensor:
+        tril = self._sigma.tril()
+        return self._full(tril @ tril.mT)
+
+    @lazy_property
+    def precision_matrix(self) -> Tensor:
+        return self._full(torch.cholesky_inverse(self._sigma.tril()))
+
+    def _full(self, matrix: Tensor) -> Tensor:
+        return matrix.to(self.loc.dtype).expand(*self.batch_shape, self.n, self.n)
+
+    # --- the law ------------------------------------------------------------------------------
+
+    @property
+    def mean(self) -> Tensor:
+        """The Fréchet mean, ``μ``: there ``E[log_μ z]``, the transported ``E[v]``, vanishes."""
+        return self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        """``μ``: both factors of the density are largest at ``v = 0``."""
+        return self.loc
+
+    def entropy(self) -> Tensor:
+        """``½ log det 2πeΣ + (n−1)·E[log sinhc(√k r)]``, by quadrature: see `radial`."""
+        log_det_root = self._sigma.log_det_root(torch.float64)
+        gaussian = log_det_root + self.n / 2 * (1 + log(2 * pi))
+        spread = mean_log_sinhc(self._sigma.eigenvalues() * self._curvature_over_n())
+        return (gaussian + (self.n - 1) * spread).to(self.loc.dtype).expand(self.batch_shape)
+
+    def _curvature_over_n(self) -> Curvature:
+        return self.k.double().unsqueeze(-1) if isinstance(self.k, Tensor) else self.k
+
+    def _draw(self, shape: Size) -> tuple[Tensor, Tensor]:
+        noise = torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
+        return self._sigma.colour(noise), noise
+
+    def _noise(self, v: Tensor) -> Tensor:
+        return self._sigma.whiten(v)
+
+    def _noise_log_prob(self, noise: Tensor) -> Tensor:
+        constant = self.n / 2 * log(2 * pi)
+        return -0.5 * squared_norm(noise) - (self._sigma.log_det_root(noise.dtype) + constant)
+
+
+def _only_one(**forms: Tensor | float | None) -> tuple[str, Tensor | float]:
+    given = {name: form for name, form in forms.items() if form is not None}
+    if len(given) != 1:
+        raise ValueError(
+            f"Expected exactly one of {', '.join(f'`{name}`' for name in forms)}; "
+            f"got {' and '.join(f'`{name}`' for name in given) or 'none'}."
+        )
+    return given.popitem()

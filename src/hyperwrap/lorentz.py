@@ -1,0 +1,340 @@
+r"""The Lorentz model of hyperbolic space as pure functions.
+
+Points are vectors of length ``n + 1``, **time coordinate first**, on the upper sheet
+of ``⟨x, x⟩ = −1/k``: hyperbolic space of curvature ``−k``. ``k`` is a keyword, a float or
+a tensor that broadcasts over the leading dimensions and receives gradients.
+
+Three kinds of vectors occur, always under the same letters:
+
+=====  ==============  ==========================================================
+x, y   ``(..., n+1)``  points, ambient coordinates
+u      ``(..., n+1)``  tangent vector at a point, ambient coordinates
+v      ``(..., n)``    tangent vector at the origin (its time part is 0, so dropped)
+=====  ==============  ==========================================================
+
+Only the space part of ``x``, ``y`` and ``u`` is read; it determines the time part, which
+is computed anew. Nothing is ever projected back by scaling.
+
+**How it stays accurate.** The textbook formulas form ``α = −⟨x, y⟩``, of size ``e^{2R}`` at
+radius ``R``, and subtract to find a distance of size 1: float32 has nothing left at ``R = 8``.
+Here every function goes through two maps that do not: `wrap`, which carries a tangent
+vector at the origin to ``x`` and from there to the manifold, and `unwrap`, its inverse,
+which works on the *difference* ``y − x``. Everything that can cancel is computed in float64
+and returned in the dtype it came in.
+"""
+
+import math
+from collections.abc import Callable
+from functools import reduce, wraps
+from typing import Concatenate, ParamSpec
+
+import torch
+from torch import Tensor
+
+from hyperwrap import fused
+from hyperwrap.numerics import (
+    asinhc_sqrt,
+    at_least_float32,
+    cosh_sqrt,
+    dot,
+    norm,
+    product_error,
+    sinhc_sqrt,
+    squared_norm,
+    time_part,
+    wide,
+)
+
+__all__ = [
+    "dist",
+    "exp",
+    "exp0",
+    "inner",
+    "lift",
+    "log",
+    "log0",
+    "origin",
+    "pull",
+    "push",
+    "transport",
+    "unwrap",
+    "wrap",
+]
+
+Curvature = float | Tensor
+_P = ParamSpec("_P")
+
+
+# --- units and dtypes ------------------------------------------------------------------
+
+
+def root(k: Curvature, like: Tensor) -> Curvature:
+    """``√k``, ready to multiply vectors shaped and typed as ``like``."""
+    if isinstance(k, Tensor):
+        return k.to(like).sqrt().unsqueeze(-1)
+    if not k > 0:
+        raise ValueError(f"Expected `k` > 0 (the curvature is −k); got {k}.")
+    return math.sqrt(k)
+
+
+def times(x: Tensor, c: Curvature) -> Tensor:
+    """``c·x``, at no cost in the unit case ``c = 1.0``."""
+    return x if isinstance(c, float) and c == 1.0 else x * c
+
+
+def over(x: Tensor, c: Curvature) -> Tensor:
+    return x if isinstance(c, float) and c == 1.0 else x / c
+
+
+def in_float64(
+    f: Callable[Concatenate[Tensor, _P], Tensor],
+) -> Callable[Concatenate[Tensor, _P], Tensor]:
+    """Runs ``f`` in float64 and returns its result in the promoted dtype of its tensors."""
+
+    @wraps(f)
+    def island(x: Tensor, *args: _P.args, **kwargs: _P.kwargs) -> Tensor:
+        tensors = [at_least_float32(t) for t in (x, *args) if isinstance(t, Tensor)]
+        dtype = reduce(torch.promote_types, (t.dtype for t in tensors))
+        return f(*map(wide, tensors), **kwargs).to(dtype)  # pyright: ignore[reportCallIssue]
+
+    return island
+
+
+# --- unit curvature, space parts only ----------------------------------------------------
+
+
+def _unboost(m: Tensor, z: Tensor) -> Tensor:
+    """Space part of the point ``z`` after the boost that carries ``m`` to the origin.
+
+    With ``δ = z − m`` the textbook ``z − m(z₀ − ⟨m,z⟩/(1+m₀))`` is ``δ − m·c``, exact near
+    ``m`` and smooth at the origin. Far out the two terms are of size ``e^R`` each, so there the
+    parts along and across ``m`` are found one by one.
+    """
+    m0, z0, d = time_part(m), time_part(z), z - m
+    a, b = dot(m, d), dot(d, d)
+    near = d - m * ((2 * a + b) / (z0 + m0) - a / (1 + m0))
+    far = m0 > 2
+    m_safe = torch.where(far, m, 1.0)
+    return torch.where(far, _unboost_far(m_safe, time_part(m_safe), z, z0, d), near)
+
+
+def _unboost_far(m: Tensor, m0: Tensor, z: Tensor, z0: Tensor, d: Tensor) -> Tensor:
+    """`_unboost` for ``m`` away from the origin: ``z⊥ + (m₀z∥ − |m|z₀)·m̂``.
+
+    The difference along ``m̂`` is taken after multiplying by the sum, which leaves
+    ``δ∥(z∥ + |m|) − |m|²|z⊥|²``, unless ``z`` lies behind the origin and nothing cancels.
+    """
+    across = _across(m, z)
+    length = dot(m, m).sqrt()
+    m_hat = m / length
+    z_along = dot(m_hat, z)
+    ahead = z_along > 0
+    squares = dot(m_hat, d) * (z_along + length) - dot(m, m) * dot(across, across)
+    total = m0 * torch.where(ahead, z_along, 0.0) + length * z0
+    return across + torch.where(ahead, squares / total, m0 * z_along - length * z0) * m_hat
+
+
+def _across(m: Tensor, z: Tensor) -> Tensor:
+    """``z − m⟨m,z⟩/|m|²``, with full relative accuracy even when ``z`` is nearly along ``m``.
+
+    The products are exact (their rounding errors are subtracted too), so all that is wrong
+    with the first line points along ``m``, and the second line takes it out.
+    """
+    g = dot(m, z) / dot(m, m)
+    across = (z - m * g) - product_error(m, g)
+    return across - m * (dot(m, across) / dot(m, m))
+
+
+# --- points ------------------------------------------------------------------------------
+
+
+def inner(u: Tensor, v: Tensor) -> Tensor:
+    """Lorentz product ``−u₀v₀ + Σ uᵢvᵢ`` (§2.1), shape ``(..., n+1) → (...)``.
+
+    >>> inner(origin(2), origin(2))
+    tensor(-1.)
+    """
+    u, v = at_least_float32(u), at_least_float32(v)
+    return (u[..., 1:] * v[..., 1:]).sum(-1) - u[..., 0] * v[..., 0]
+
+
+@in_float64
+def lift(space: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """The point with the given space part: ``(√(1/k + |s|²), s)``, ``(..., n) → (..., n+1)``.
+
+    >>> lift(torch.tensor([3.0, 4.0]))
+    tensor([5.0990, 3.0000, 4.0000])
+    """
+    c = root(k, space)
+    time, space = torch.broadcast_tensors(over(time_part(times(space, c)), c), space)
+    return torch.cat([time[..., :1], space], -1)
+
+
+def origin(
+    n: int,
+    *,
+    k: Curvature = 1.0,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """The origin ``μ₀ = (1/√k, 0, …, 0)`` of ``H^n``.
+
+    >>> origin(2, k=4.0)
+    tensor([0.5000, 0.0000, 0.0000])
+    """
+    if isinstance(k, Tensor):
+        zeros = torch.zeros((*k.shape, n), dtype=dtype or k.dtype, device=device or k.device)
+        return lift(zeros, k=k)
+    return lift(torch.zeros(n, dtype=dtype, device=device), k=k)
+
+
+@in_float64
+def dist(x: Tensor, y: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """Geodesic distance ``arccosh(−k⟨x,y⟩)/√k`` (§2.1), shape ``(..., n+1) → (...)``.
+
+    Computed as ``asinh`` of the length of ``y`` seen from ``x``: relative accuracy down to
+    distance 0, where the derivative is taken to be 0.
+
+    >>> dist(origin(2), exp0(torch.tensor([3.0, 4.0])))
+    tensor(5.)
+    """
+    c = root(k, x)
+    w = _unboost(times(x[..., 1:], c), times(y[..., 1:], c))
+    return over(norm(w).unsqueeze(-1) * _asinhc(w), c).squeeze(-1)
+
+
+# --- the origin ----------------------------------------------------------------------------
+
+
+def _asinhc(w: Tensor) -> Tensor:
+    return asinhc_sqrt(squared_norm(w)).unsqueeze(-1)
+
+
+def exp0(v: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """Exponential map at the origin, ``(..., n) → (..., n+1)`` (§4.1):
+    ``(cosh(√k r)/√k, sinhc(√k r)·v)``, ``r = |v|``.
+
+    >>> exp0(torch.zeros(2))
+    tensor([1., 0., 0.])
+    """
+    v = at_least_float32(v)
+    c = root(k, v)
+    q = squared_norm(times(v, c)).unsqueeze(-1)
+    space = sinhc_sqrt(q) * v
+    return torch.cat([over(cosh_sqrt(q), c), space], -1)
+
+
+@in_float64
+def log0(x: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """Inverse of `exp0`, ``(..., n+1) → (..., n)``.
+
+    >>> log0(exp0(torch.tensor([3.0, 4.0])))
+    tensor([3.0000, 4.0000])
+    """
+    c = root(k, x)
+    return _asinhc(times(x[..., 1:], c)) * x[..., 1:]
+
+
+# --- any point -------------------------------------------------------------------------------
+
+
+def wrap(x: Tensor, v: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """``proj_x(v) = exp_x(PT_{μ₀→x}(v))`` (§3.2): a tangent vector at the origin, carried to
+    ``x`` and onto the manifold. ``(..., n+1), (..., n) → (..., n+1)``.
+
+    >>> wrap(origin(2), torch.tensor([0.3, 0.4])) == exp0(torch.tensor([0.3, 0.4]))
+    tensor([True, True, True])
+    """
+    return wrap_and_log_det(x, v, k=k)[0]
+
+
+def wrap_and_log_det(x: Tensor, v: Tensor, *, k: Curvature = 1.0) -> tuple[Tensor, Tensor]:
+    """`wrap` and ``log(sinh(√k r)/(√k r))``, which its log-determinant is ``n−1`` times (A.3)."""
+    x, v = at_least_float32(x), at_least_float32(v)
+    c = root(k, v)
+    z, log_sinhc = fused.wrap_unit(times(x[..., 1:], c), times(v, c))
+    return over(z, c), log_sinhc
+
+
+@in_float64
+def unwrap(x: Tensor, y: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """Inverse of `wrap` in its second argument: the tangent vector at the origin that
+    `wrap` carries to ``y`` (Algorithm 2). ``(..., n+1), (..., n+1) → (..., n)``.
+
+    >>> x = exp0(torch.tensor([1.0, 2.0]))
+    >>> unwrap(x, wrap(x, torch.tensor([0.3, 0.4])))
+    tensor([0.3000, 0.4000])
+    """
+    c = root(k, x)
+    w = _unboost(times(x[..., 1:], c), times(y[..., 1:], c))
+    return over(_asinhc(w) * w, c)
+
+
+@in_float64
+def push(x: Tensor, v: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """Parallel transport ``PT_{μ₀→x}`` from the origin to ``x`` (eq. 3),
+    ``(..., n+1), (..., n) → (..., n+1)``.
+
+    >>> push(origin(2), torch.tensor([0.3, 0.4]))
+    tensor([0.0000, 0.3000, 0.4000])
+    """
+    m = times(x[..., 1:], root(k, x))
+    u0 = dot(m, v)
+    return torch.cat([u0, v + m * (u0 / (1 + time_part(m)))], -1)
+
+
+@in_float64
+def pull(x: Tensor, u: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """Parallel transport ``PT_{x→μ₀}`` back to the origin (eq. 4), the inverse of `push`,
+    ``(..., n+1), (..., n+1) → (..., n)``.
+    """
+    m, s = times(x[..., 1:], root(k, x)), u[..., 1:]
+    m0 = time_part(m)
+    u0 = dot(m, s) / m0
+    v = s - m * (u0 / (1 + m0))
+    # Exactly, ⟨m, v⟩ = u₀. Rounding has moved v along m by up to e^R ulp; this moves it back.
+    return v + m * ((u0 - dot(m, v)) / (m0 * m0))
+
+
+def exp(x: Tensor, u: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """Exponential map (eq. 5), ``(..., n+1), (..., n+1) → (..., n+1)``.
+
+    >>> x = exp0(torch.tensor([1.0, 2.0]))
+    >>> torch.allclose(exp(x, log(x, origin(2))), origin(2), atol=1e-6)
+    True
+    """
+    return _exp(x, u, k=k)
+
+
+@in_float64
+def _exp(x: Tensor, u: Tensor, *, k: Curvature) -> Tensor:
+    return wrap(x, pull(x, u, k=k), k=k)
+
+
+@in_float64
+def log(x: Tensor, y: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """Inverse exponential map (eq. 6), ``(..., n+1), (..., n+1) → (..., n+1)``.
+
+    >>> log(origin(2), exp0(torch.tensor([3.0, 4.0])))
+    tensor([0.0000, 3.0000, 4.0000])
+    """
+    return push(x, unwrap(x, y, k=k), k=k)
+
+
+@in_float64
+def transport(x: Tensor, y: Tensor, u: Tensor, *, k: Curvature = 1.0) -> Tensor:
+    """Parallel transport of ``u`` along the geodesic from ``x`` to ``y`` (eq. 3):
+    ``u + k⟨y,u⟩/(1 − k⟨x,y⟩)·(x + y)``. Its inverse is ``transport(y, x, ·)`` (eq. 4).
+
+    Both products are taken in the frame of ``x``, where they do not cancel.
+
+    >>> x, y = exp0(torch.tensor([[1.0, 2.0], [-2.0, 0.5]]))
+    >>> u = push(x, torch.tensor([0.3, 0.4]))
+    >>> torch.allclose(transport(y, x, transport(x, y, u)), u, atol=1e-6)
+    True
+    """
+    c = root(k, x)
+    m, t = times(x[..., 1:], c), times(y[..., 1:], c)
+    w = _unboost(m, t)
+    s = u[..., 1:] + (m + t) * (dot(w, pull(x, u, k=k)) / (1 + time_part(w)))
+    return torch.cat([dot(t, s) / time_part(t), s], -1)

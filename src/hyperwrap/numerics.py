@@ -1,0 +1,221 @@
+r"""Scalar functions that stay right at zero and at large arguments.
+
+Hyperbolic geometry is full of even functions with a removable singularity,
+``sinh(r)/r`` and its kin, taken at ``r = |v|``. The norm has no derivative at
+``v = 0``; the composition does. The functions named ``*_sqrt`` therefore take the
+*square* ``q = r²``: they are analytic in ``q``, so first and second derivatives in
+``v`` are exact everywhere, ``v = 0`` included. ``sinhc``, ``log_sinhc`` and ``asinhc``
+are the same functions of ``r``.
+
+Near zero each is its Taylor series, elsewhere its closed form; they agree at the
+seam to the last bits of float64, values and second derivatives alike.
+"""
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from math import factorial, log
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "asinhc",
+    "asinhc_sqrt",
+    "asinh_of",
+    "at_least_float32",
+    "cosh_sqrt",
+    "dot",
+    "horner",
+    "log_sinhc",
+    "log_sinhc_sqrt",
+    "norm",
+    "product_error",
+    "sinhc",
+    "sinhc_sqrt",
+    "squared_norm",
+    "time_part",
+    "traced",
+    "wide",
+]
+
+# --- dtypes and tracing --------------------------------------------------------------------
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Half precision becomes float32: no geometry is done in fewer than 24 bits."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def wide(x: Tensor) -> Tensor:
+    """The widest float the device has: float64, except on MPS, which has none."""
+    return x.float() if x.device.type == "mps" else x.double()
+
+
+def traced(*tensors: Tensor) -> bool:
+    """Whether values cannot be looked at: under `torch.compile` or a `torch.func` transform."""
+    return torch.compiler.is_compiling() or any(
+        torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors
+    )
+
+
+# --- reductions ----------------------------------------------------------------
+
+
+def squared_norm(x: Tensor) -> Tensor:
+    """``|x|²`` over the last dimension: shape ``(..., n) → (...)``."""
+    return (x * x).sum(-1)
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """``⟨a, b⟩`` over the last dimension, which is kept: ``(..., n) → (..., 1)``."""
+    return (a * b).sum(-1, keepdim=True)
+
+
+def time_part(y: Tensor) -> Tensor:
+    """``√(1 + |y|²)``, the time part over a space part ``y``: ``(..., n) → (..., 1)``.
+
+    Summed in float64: in float32 the square overflows at radius 44, the result at 88.
+    """
+    return torch.sqrt(1 + squared_norm(wide(y)).unsqueeze(-1)).to(y.dtype)
+
+
+def norm(x: Tensor) -> Tensor:
+    """``|x|`` over the last dimension, with all derivatives 0 (not NaN) at ``x = 0``.
+
+    >>> x = torch.zeros(2, requires_grad=True)
+    >>> norm(x).backward()
+    >>> x.grad
+    tensor([0., 0.])
+    """
+    q = squared_norm(x)
+    zero = q == 0
+    return torch.where(zero, 0.0, torch.where(zero, 1.0, q).sqrt())
+
+
+# --- error-free products -----------------------------------------------------------
+
+
+def product_error(a: Tensor, b: Tensor) -> Tensor:
+    """What rounding took from ``a * b`` in float64, exactly (Dekker 1971).
+
+    >>> a = torch.tensor(1 + 2.0**-30, dtype=torch.float64)
+    >>> product_error(a, a).item() == 2.0**-60
+    True
+    """
+    a, b = a.detach(), b.detach()
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    return a_low * b_low - (((a * b - a_high * b_high) - a_low * b_high) - a_high * b_low)
+
+
+def _halves(a: Tensor) -> tuple[Tensor, Tensor]:
+    """``a`` as a sum of two numbers of 26 bits each."""
+    scaled = a * (2.0**27 + 1)
+    high = scaled - (scaled - a)
+    return high, a - high
+
+
+# --- even functions of r, as functions of q = r² -----------------------------------
+
+
+def _log_of_series(s: Sequence[Fraction]) -> list[Fraction]:
+    """Taylor coefficients of ``log Σ sₙqⁿ`` (``s₀ = 1``), from ``h'·s = s'``."""
+    h = [Fraction(0)] * len(s)
+    for n in range(1, len(s)):
+        h[n] = s[n] - sum((Fraction(j, n) * h[j] * s[n - j] for j in range(1, n)), Fraction(0))
+    return h
+
+
+def _floats(coefficients: Sequence[Fraction]) -> list[float]:
+    return [float(c) for c in coefficients]
+
+
+_SINHC = [Fraction(1, factorial(2 * n + 1)) for n in range(16)]
+_COSH_SERIES = _floats([Fraction(1, factorial(2 * n)) for n in range(11)])
+_SINHC_SERIES = _floats(_SINHC[:11])
+_LOG_SINHC_SERIES = _floats(_log_of_series(_SINHC))
+_ASINHC_SERIES = _floats(
+    [
+        Fraction((-1) ** n * factorial(2 * n), 4**n * factorial(n) ** 2 * (2 * n + 1))
+        for n in range(14)
+    ]
+)
+
+
+def horner(coefficients: Sequence[float], q: Tensor) -> Tensor:
+    """``Σ cₙ qⁿ``."""
+    total = torch.full_like(q, coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        total = total * q + c
+    return total
+
+
+def _even(
+    q: Tensor, series: Sequence[float], closed: Callable[[Tensor], Tensor], seam: float
+) -> Tensor:
+    """``series(q)`` below the seam, ``closed(√q)`` above; neither sees the other's arguments."""
+    near = q < seam
+    r = torch.where(near, seam, q).sqrt()
+    return torch.where(near, horner(series, torch.where(near, q, 0.0)), closed(r))
+
+
+def cosh_sqrt(q: Tensor) -> Tensor:
+    """``cosh √q``."""
+    return _even(q, _COSH_SERIES, torch.cosh, seam=1.0)
+
+
+def sinhc_sqrt(q: Tensor) -> Tensor:
+    """``sinh(√q) / √q``, 1 at 0."""
+    return _even(q, _SINHC_SERIES, lambda r: torch.sinh(r) / r, seam=1.0)
+
+
+def log_sinhc_sqrt(q: Tensor) -> Tensor:
+    """``log(sinh(√q) / √q)``, 0 at 0; grows like ``√q`` and never overflows."""
+    return _even(q, _LOG_SINHC_SERIES, _log_sinhc_closed, seam=0.5)
+
+
+def _log_sinhc_closed(r: Tensor) -> Tensor:
+    return r + torch.log1p(-torch.exp(-2 * r)) - torch.log(r) - log(2)
+
+
+def asinhc_sqrt(q: Tensor) -> Tensor:
+    """``asinh(√q) / √q``, 1 at 0."""
+    return _even(q, _ASINHC_SERIES, lambda r: asinh_of(r) / r, seam=0.06)
+
+
+def asinh_of(r: Tensor) -> Tensor:
+    """``asinh r`` for ``r ≥ 0`` that are not small: four times as fast as `torch.asinh` on CPU.
+
+    ``log(r + √(1 + r²))`` loses relative accuracy as ``r → 0``, and overflows only where
+    ``r²`` does; `asinhc_sqrt` never calls it below ``r = .24``.
+    """
+    return torch.log(r + torch.sqrt(1 + r * r))
+
+
+# --- the same, as functions of r -----------------------------------------------------
+
+
+def sinhc(x: Tensor) -> Tensor:
+    """``sinh(x) / x``, 1 at 0.
+
+    >>> sinhc(torch.tensor([0.0, 1.0]))
+    tensor([1.0000, 1.1752])
+    """
+    return sinhc_sqrt(x * x)
+
+
+def log_sinhc(x: Tensor) -> Tensor:
+    """``log(sinh(x) / x)``, 0 at 0: the log-determinant of exp, per transverse direction.
+
+    >>> log_sinhc(torch.tensor([0.0, 1.0, 1000.0]))
+    tensor([0.0000e+00, 1.6144e-01, 9.9240e+02])
+    """
+    return log_sinhc_sqrt(x * x)
+
+
+def asinhc(x: Tensor) -> Tensor:
+    """``asinh(x) / x``, 1 at 0.
+
+    >>> asinhc(torch.tensor([0.0, 1.0]))
+    tensor([1.0000, 0.8814])
+    """
+    return asinhc_sqrt(x * x)
