@@ -45,7 +45,9 @@ class Hyperboloid(constraints.Constraint):
                 f"overflow at radius {overflow_radius(value.dtype):.0f}/√k: use float64 or "
                 "smaller radii."
             )
-        time, expected = (t.broadcast_to(bad.shape)[bad][0].item() for t in _time_parts(value, self.k))
+        time, expected = (
+            t.broadcast_to(bad.shape)[bad][0].item() for t in _time_parts(value, self.k)
+        )
         raise ValueError(
             f"Expected `{name}` on the hyperboloid (time part {_short(expected)}); "
             f"got {_short(time)}. To make a point of its space part, use hw.lorentz.lift."

@@ -35,11 +35,9 @@ from hyperwrap import fused
 from hyperwrap.numerics import (
     asinhc_sqrt,
     at_least_float32,
-    cosh_sqrt,
     dot,
     norm,
     product_error,
-    sinhc_sqrt,
     squared_norm,
     time_part,
     wide,
@@ -219,9 +217,7 @@ def exp0(v: Tensor, *, k: Curvature = 1.0) -> Tensor:
     """
     v = at_least_float32(v)
     c = root(k, v)
-    q = squared_norm(times(v, c)).unsqueeze(-1)
-    space = sinhc_sqrt(q) * v
-    return torch.cat([over(cosh_sqrt(q), c), space], -1)
+    return over(fused.exp0_unit(times(v, c)), c)
 
 
 @in_float64
@@ -233,6 +229,14 @@ def log0(x: Tensor, *, k: Curvature = 1.0) -> Tensor:
     """
     c = root(k, x)
     return _asinhc(times(x[..., 1:], c)) * x[..., 1:]
+
+
+def squared_radius_and_log_det(x: Tensor, *, k: Curvature = 1.0) -> tuple[Tensor, Tensor]:
+    """``ρ²``, ``ρ`` the distance from the origin, and ``log(sinh(√k ρ)/(√k ρ))``, as ``(...)``."""
+    x = at_least_float32(x)
+    c = root(k, x)
+    rho_squared, log_sinhc = fused.radius_unit(times(x, c))
+    return over(over(rho_squared.unsqueeze(-1), c), c).squeeze(-1), log_sinhc
 
 
 # --- any point -------------------------------------------------------------------------------
@@ -252,7 +256,7 @@ def wrap_and_log_det(x: Tensor, v: Tensor, *, k: Curvature = 1.0) -> tuple[Tenso
     """`wrap` and ``log(sinh(√k r)/(√k r))``, which its log-determinant is ``n−1`` times (A.3)."""
     x, v = at_least_float32(x), at_least_float32(v)
     c = root(k, v)
-    z, log_sinhc = fused.wrap_unit(times(x[..., 1:], c), times(v, c))
+    z, log_sinhc = fused.wrap_unit(times(x, c), times(v, c))
     return over(z, c), log_sinhc
 
 

@@ -17,11 +17,12 @@ from math import factorial, log
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor  # pyright: ignore
 
 __all__ = [
+    "asinh_of",
     "asinhc",
     "asinhc_sqrt",
-    "asinh_of",
     "at_least_float32",
     "cosh_sqrt",
     "dot",
@@ -35,6 +36,7 @@ __all__ = [
     "squared_norm",
     "time_part",
     "traced",
+    "transformed",
     "wide",
 ]
 
@@ -51,10 +53,19 @@ def wide(x: Tensor) -> Tensor:
     return x.float() if x.device.type == "mps" else x.double()
 
 
+def transformed(*tensors: Tensor) -> bool:
+    """Whether a `torch.func` transform (vmap, grad, jvp …) holds one of the tensors."""
+    return not torch.compiler.is_compiling() and any(
+        is_functorch_wrapped_tensor(t) for t in tensors
+    )
+
+
 def traced(*tensors: Tensor) -> bool:
-    """Whether values cannot be looked at: under `torch.compile` or a `torch.func` transform."""
-    return torch.compiler.is_compiling() or any(
-        torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors
+    """Whether values cannot be looked at: compiled, transformed, or captured in a CUDA graph."""
+    return (
+        torch.compiler.is_compiling()
+        or transformed(*tensors)
+        or (any(t.is_cuda for t in tensors) and torch.cuda.is_current_stream_capturing())
     )
 
 
@@ -142,7 +153,9 @@ _ASINHC_SERIES = _floats(
 
 
 def horner(coefficients: Sequence[float], q: Tensor) -> Tensor:
-    """``Σ cₙ qⁿ``."""
+    """``Σ cₙ qⁿ``; float32 is served by the first six terms of every series here."""
+    if q.dtype == torch.float32:
+        coefficients = coefficients[:6]
     total = torch.full_like(q, coefficients[-1])
     for c in reversed(coefficients[:-1]):
         total = total * q + c

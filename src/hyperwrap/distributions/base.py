@@ -29,7 +29,8 @@ class WrappedDistribution(Distribution, ABC):
 
     loc: Tensor
     k: Curvature
-    arg_constraints = {"loc": hyperboloid}  # noqa: RUF012  (torch's convention)
+    # torch declares a property here and assigns dictionaries, per class and per instance
+    arg_constraints: dict[str, constraints.Constraint] = {"loc": hyperboloid}  # pyright: ignore # noqa: RUF012
 
     # --- for the leaves -------------------------------------------------------------------
 
@@ -45,22 +46,23 @@ class WrappedDistribution(Distribution, ABC):
     def _noise_log_prob(self, noise: Tensor) -> Tensor:
         """``log p_base(v)`` from the noise of ``v``."""
 
+    @abstractmethod
+    def _score(self, value: Tensor) -> Tensor:
+        """The log-density at checked points; `_score_unwrapped` unless there is a shorter way."""
+
     def _place(
         self, loc: Tensor, batch_shape: Size, k: Curvature, validate_args: bool | None
     ) -> None:
         """Sets location, curvature and shapes; checks the location if asked to."""
         self.loc, self.k = expanded(loc, (*batch_shape, loc.shape[-1])), k
-        self.arg_constraints = {**type(self).arg_constraints, "loc": Hyperboloid(k)}
+        self.arg_constraints = {**type(self).arg_constraints, "loc": Hyperboloid(k)}  # pyright: ignore
         super().__init__(batch_shape, loc.shape[-1:], validate_args=False)
         self._validate_args = (
             Distribution._validate_args if validate_args is None else validate_args
         )
         if self._checks(loc):
             Hyperboloid(k).require("loc", loc)
-        # A centre known to be the origin, and to stay there, needs no boost.
-        self._at_origin = not (
-            loc.dim() > 1 or loc.requires_grad or traced(loc) or loc[1:].any().item()
-        )
+        self._at_origin = is_constant(loc) and not loc[1:].any()
 
     def _checks(self, *tensors: Tensor) -> bool:
         return bool(self._validate_args) and not traced(*tensors)
@@ -73,7 +75,7 @@ class WrappedDistribution(Distribution, ABC):
         return self.loc.shape[-1] - 1
 
     @constraints.dependent_property(is_discrete=False, event_dim=1)
-    def support(self) -> Hyperboloid:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def support(self) -> Hyperboloid:  # pyright: ignore
         return Hyperboloid(self.k)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
@@ -89,7 +91,7 @@ class WrappedDistribution(Distribution, ABC):
         """Points and their log-density, the latter from the drawn tangent vector.
 
         ``log_prob(rsample())`` has to recover ``v`` from the coordinates of ``z``, which at radius
-        ``R`` hold it to ``e^R`` ulp only. Here ``v`` is at hand: exact at every radius, and cheaper.
+        ``R`` hold it to ``e^R`` ulp only. Here ``v`` is at hand: exact at every radius, cheaper.
         """
         self._require_rsample()
         v, noise = self._draw(self._extended_shape_of_v(sample_shape))
@@ -99,9 +101,7 @@ class WrappedDistribution(Distribution, ABC):
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-density with respect to the Riemannian volume (Algorithm 2), ``(...)``."""
         self._check_value(value)
-        v = self._unwrap(wide(value))
-        log_det = (self.n - 1) * log_sinhc_sqrt(self._k_times(squared_norm(v)))
-        return (self._noise_log_prob(self._noise(v)) - log_det).to(self._result_type(value))
+        return self._score(value).to(self._result_type(value))
 
     # --- between v and z -------------------------------------------------------------------
 
@@ -117,6 +117,12 @@ class WrappedDistribution(Distribution, ABC):
                 "centre that far out. Use float64, a smaller scale or a nearer centre."
             )
         return z, log_sinhc
+
+    def _score_unwrapped(self, value: Tensor) -> Tensor:
+        """Algorithm 2, from the difference of ``value`` and ``loc``, in float64."""
+        v = self._unwrap(wide(value))
+        log_det = (self.n - 1) * log_sinhc_sqrt(self._k_times(squared_norm(v)))
+        return self._noise_log_prob(self._noise(v)) - log_det
 
     def _unwrap(self, value: Tensor) -> Tensor:
         if self._at_origin:
@@ -160,6 +166,11 @@ class WrappedDistribution(Distribution, ABC):
 def expanded(x: Tensor, shape: Sequence[int]) -> Tensor:
     """``x`` in the given shape; itself, not a view, where it has that shape already."""
     return x if x.shape == Size(shape) else x.expand(shape)
+
+
+def is_constant(x: Tensor) -> bool:
+    """Whether ``x`` is one vector for the whole batch that can be looked at once and for all."""
+    return x.dim() <= 1 and not x.requires_grad and not traced(x)
 
 
 def checked_points(loc: Tensor) -> Tensor:

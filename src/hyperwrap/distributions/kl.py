@@ -1,4 +1,135 @@
-from typing import NamedTuple
+r"""Kullback–Leibler divergence: `hw.kl` by sampling, `torch.distributions.kl_divergence` by a rule.
+
+``KL(p‖q) = −H(p) + E_p[−log q(z)]``. The entropy of a `WrappedNormal` is known, so only the second
+term is sampled, and of that only what is left after
+
+* pairing each ``v`` with ``−v``, which integrates every odd function of ``v`` exactly;
+* taking out, by regression, functions of ``v`` whose mean is known: ``log sinhc(√k|v|)`` and the
+  quadratic forms in ``v`` (all of them if the sample is large enough, else the two that matter,
+  those of ``p`` and of ``q``).
+
+Where the centres coincide nothing is left: value and gradient are exact. Elsewhere the standard
+error is 5 to 700 times smaller than that of averaging ``log p − log q`` over the same samples.
+"""
+
+from math import sqrt
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Size, Tensor
+from torch.distributions import kl_divergence, register_kl
+
+from hyperwrap import lorentz
+from hyperwrap.distributions.base import WrappedDistribution
+from hyperwrap.distributions.wrapped import Wrapped
+from hyperwrap.distributions.wrapped_normal import WrappedNormal
+from hyperwrap.numerics import dot, log_sinhc_sqrt, squared_norm, traced, wide
+
+__all__ = ["KLEstimate", "kl"]
+
+P = TypeVar("P", bound=WrappedDistribution)
+Q = TypeVar("Q", bound=WrappedDistribution)
+
+_PAIRS = 256  # of the rule behind `kl_divergence`
+
+
 class KLEstimate(NamedTuple):
-    a: int
-def kl(): ...
+    """An estimate of a divergence and the standard error that the sampling causes."""
+
+    estimate: Tensor
+    standard_error: Tensor
+
+
+def kl(p: WrappedDistribution, q: WrappedDistribution, num_samples: int = 1024) -> KLEstimate:
+    """``KL(p‖q)`` from ``num_samples`` draws of ``p``, shape: the broadcast batch shapes.
+
+    >>> from hyperwrap import WrappedNormal
+    >>> p = WrappedNormal(lorentz.exp0(torch.tensor([1.0, 2.0])), torch.tensor([0.5, 0.2]))
+    >>> estimate, standard_error = kl(p, WrappedNormal(lorentz.origin(2), 1.0))
+    >>> bool(standard_error < 1e-3)
+    True
+    """
+    if num_samples < 32:
+        raise ValueError(f"Expected `num_samples` ≥ 32; got {num_samples}.")
+    p, q = _comparable(p, q)
+    if not isinstance(p, WrappedNormal):
+        z, log_p = p.rsample_and_log_prob((num_samples,))
+        ratio = log_p - q.log_prob(z)
+        return KLEstimate(ratio.mean(0), ratio.std(0) / sqrt(num_samples))
+    shape = Size((num_samples // 2, *p.batch_shape, p.n))
+    return _from_noise(p, q, torch.randn(shape, dtype=p.loc.dtype, device=p.loc.device))
+
+
+@register_kl(WrappedNormal, WrappedDistribution)
+def _kl_wrapped_normal(p: WrappedNormal, q: WrappedDistribution) -> Tensor:
+    """The same with 256 pairs of a Sobol sequence instead of random draws: deterministic."""
+    p, q = _comparable(p, q)
+    engine = torch.quasirandom.SobolEngine(p.n, scramble=True, seed=0)
+    uniform = engine.draw(_PAIRS, dtype=torch.float64).clamp_(1e-12, 1 - 1e-12)
+    noise = torch.special.ndtri(uniform).to(p.loc)
+    noise = noise.view(_PAIRS, *[1] * len(p.batch_shape), p.n)
+    return _from_noise(p, q, noise.expand(_PAIRS, *p.batch_shape, p.n)).estimate
+
+
+@register_kl(Wrapped, WrappedDistribution)
+def _kl_wrapped(p: Wrapped, q: WrappedDistribution) -> Tensor:
+    """Exact where both laws are wrapped at the same point: the volume elements cancel."""
+    p, q = _comparable(p, q)
+    if isinstance(q, Wrapped) and torch.equal(p.loc, q.loc):
+        return kl_divergence(p.base, q.base)
+    raise NotImplementedError(
+        "KL between Wrapped laws is exact at a common `loc` only; use hw.kl(p, q, num_samples)."
+    )
+
+
+def _from_noise(p: WrappedNormal, q: WrappedDistribution, noise: Tensor) -> KLEstimate:
+    """The estimate from white noise ``(pairs, *batch, n)`` and its mirror image."""
+    v = wide(p._sigma.colour(noise))
+    loc = wide(p.loc)
+    ahead, behind = (q.log_prob(lorentz.wrap(loc, u, k=p.k)) for u in (v, -v))
+    controls = _controls(p, q, wide(noise), v)
+    mean, error = _regressed_mean(-(ahead + behind) / 2, controls)
+    dtype = torch.promote_types(p.loc.dtype, q.loc.dtype)
+    return KLEstimate((mean - p._wide_entropy()).to(dtype), error.to(dtype))
+
+
+def _controls(p: WrappedNormal, q: WrappedDistribution, noise: Tensor, v: Tensor) -> Tensor:
+    """Even functions of ``v`` with mean 0, ``(pairs, *batch, controls)``."""
+    pairs, n = noise.shape[0], p.n
+    log_sinhc = log_sinhc_sqrt(p._k_times(squared_norm(v)))
+    found = [log_sinhc - p._mean_log_sinhc()]
+    if 10 * n * (n + 1) < pairs * 2:
+        i, j = torch.triu_indices(n, n, device=noise.device)
+        products = noise[..., i] * noise[..., j] - (i == j).to(noise.dtype)
+        return torch.cat([found[0].unsqueeze(-1), products], -1)
+    found.append(squared_norm(noise) - n)
+    if isinstance(q, WrappedNormal):
+        expected = squared_norm(q._sigma.whiten(p._sigma.tril().mT.movedim(-2, 0))).sum(0)
+        found.append(squared_norm(q._sigma.whiten(v)) - expected)
+    return torch.stack(torch.broadcast_tensors(*found), -1)
+
+
+def _regressed_mean(f: Tensor, controls: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean over dim 0 of ``f − β·c`` with the least-squares ``β``, and its standard error."""
+    with torch.no_grad():
+        c = (controls - controls.mean(0)).movedim(0, -2)
+        y = (f - f.mean(0)).movedim(0, -1).unsqueeze(-1)
+        beta = torch.linalg.pinv(c.mT @ c, hermitian=True) @ (c.mT @ y)
+        freedom = f.shape[0] - controls.shape[-1] - 1
+        error = torch.sqrt((y - c @ beta).square().sum((-2, -1)) / freedom / f.shape[0])
+        beta = beta.squeeze(-1)
+    return f.mean(0) - dot(beta, controls.mean(0)).squeeze(-1), error
+
+
+def _comparable(p: P, q: Q) -> tuple[P, Q]:
+    """Both laws over the common batch, or an error if they live on different spaces."""
+    if p.n != q.n:
+        raise ValueError(f"Expected `p` and `q` on one space; got H^{p.n} and H^{q.n}.")
+    if not traced(p.loc, q.loc) and (torch.as_tensor(p.k) != torch.as_tensor(q.k)).any():
+        raise ValueError(f"Expected `p` and `q` of one curvature; got k={p.k} and k={q.k}.")
+    batch = torch.broadcast_shapes(p.batch_shape, q.batch_shape)
+    return _over(p, batch), _over(q, batch)
+
+
+def _over(law: P, batch: Size) -> P:
+    return law if law.batch_shape == batch else law.expand(batch)

@@ -5,7 +5,7 @@ eigenvalues of ``Σ``. They hold the parameter as it was given, before broadcast
 full factor in float64: at condition number 100, float32 would cost two digits.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -90,7 +90,9 @@ def require_valid(form: str, parameter: Tensor) -> None:
             raise ValueError(f"Expected `scale` > 0; got {_least(parameter)}.")
     elif form == "scale_tril":
         if (parameter.triu(1) != 0).any():
-            raise ValueError("Expected `scale_tril` lower-triangular; got entries above the diagonal.")
+            raise ValueError(
+                "Expected `scale_tril` lower-triangular; got entries above the diagonal."
+            )
         diagonal = parameter.diagonal(dim1=-2, dim2=-1)
         if (diagonal <= 0).any():
             raise ValueError(f"Expected a diagonal of `scale_tril` > 0; got {_least(diagonal)}.")
@@ -101,7 +103,9 @@ def require_valid(form: str, parameter: Tensor) -> None:
 def _require_positive_definite(form: str, matrix: Tensor) -> None:
     asymmetry = (matrix - matrix.mT).abs().amax() if matrix.numel() else matrix.sum()
     if asymmetry > 1e-5 * matrix.abs().amax().clamp_min(1e-30) if matrix.numel() else False:
-        raise ValueError(f"Expected `{form}` symmetric; got entries that differ by {asymmetry:.3g}.")
+        raise ValueError(
+            f"Expected `{form}` symmetric; got entries that differ by {asymmetry:.3g}."
+        )
     least = torch.linalg.eigvalsh(matrix)
     if (least <= 0).any():
         raise ValueError(f"Expected `{form}` positive definite; got eigenvalue {_least(least)}.")
@@ -122,7 +126,11 @@ def fit(form: str, parameter: Tensor, n: int) -> Tensor:
         batch = parameter.shape[: max(parameter.dim() - len(event), 0)]
         if form != "scale" and parameter.shape[-2:] != event:
             raise RuntimeError
-        return parameter if parameter.shape[len(batch):] == event else parameter.expand(*batch, *event)
+        return (
+            parameter
+            if parameter.shape[len(batch) :] == event
+            else parameter.expand(*batch, *event)
+        )
     except RuntimeError:
         wanted = ", ".join(map(str, ("...", *event)))
         raise ValueError(

@@ -1,17 +1,19 @@
 """Any law on ``R^n``, wrapped onto hyperbolic space (end of §3.2)."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Size, Tensor
-from torch.distributions import Distribution
+from torch.distributions import Distribution, Independent, MultivariateNormal
 
+from hyperwrap import lorentz
 from hyperwrap.distributions.base import (
     WrappedDistribution,
     broadcast_batch,
     checked_points,
-    expanded,
 )
+from hyperwrap.distributions.radial import mean_log_sinhc, mean_log_sinhc_product
 from hyperwrap.lorentz import Curvature
 
 __all__ = ["Wrapped"]
@@ -58,7 +60,7 @@ class Wrapped(WrappedDistribution):
         return self.base.has_rsample
 
     def expand(self, batch_shape: Sequence[int], _instance: "Wrapped | None" = None) -> "Wrapped":
-        new = self._get_checked_instance(Wrapped, _instance)
+        new = cast(Wrapped, self._get_checked_instance(Wrapped, _instance))
         new.base = self.base.expand(Size(batch_shape))
         new._place(self.loc, Size(batch_shape), self.k, validate_args=False)
         new._validate_args = self._validate_args
@@ -67,13 +69,37 @@ class Wrapped(WrappedDistribution):
     @property
     def mean(self) -> Tensor:
         """The Fréchet mean. It is ``μ`` if the base has mean 0, since the mean is the point where
-        ``E[log_μ z]``, here the transported ``E[v]``, vanishes; NaN where the base has none."""
+        ``E[log_μ z]``, here the transported ``E[v]``, vanishes; NaN where the base has none.
+        """
         return self._centre("mean")
 
     @property
     def mode(self) -> Tensor:
         """``μ`` if the base law has its mode at 0, where the volume element is smallest too."""
         return self._centre("mode")
+
+    def entropy(self) -> Tensor:
+        """``H(base) + (n−1)·E[log sinhc(√k r)]``, by quadrature: see `radial`.
+
+        For bases with independent coordinates, ``Independent(law, 1)``, and for a
+        `MultivariateNormal` around 0; ``inf`` where the base has no mean.
+        """
+        spread = (self.n - 1) * self._mean_log_sinhc() if self.n > 1 else 0.0
+        return (self.base.entropy() + spread).to(self.loc.dtype)
+
+    def _mean_log_sinhc(self) -> Tensor:
+        base, c = self.base, lorentz.root(self.k, self.loc.double())
+        if isinstance(base, Independent) and base.reinterpreted_batch_ndims == 1:
+            spread = mean_log_sinhc_product(base.base_dist, c)
+        elif isinstance(base, MultivariateNormal) and not base.loc.any():
+            spread = mean_log_sinhc(torch.linalg.eigvalsh(base.covariance_matrix.double()) * c**2)
+        else:
+            raise NotImplementedError(
+                "The entropy of a Wrapped law is known for a base of independent coordinates or a "
+                f"MultivariateNormal around 0; got {base}. To estimate it, average "
+                "-rsample_and_log_prob((N,))[1]."
+            )
+        return torch.where(base.mean.isfinite().all(-1), spread, torch.inf)
 
     def _centre(self, what: str) -> Tensor:
         v = getattr(self.base, what)
@@ -87,6 +113,9 @@ class Wrapped(WrappedDistribution):
         draw = self.base.rsample if self.base.has_rsample else self.base.sample
         v = draw(shape[: len(shape) - len(self.batch_shape) - 1])
         return v, v
+
+    def _score(self, value: Tensor) -> Tensor:
+        return self._score_unwrapped(value)
 
     def _noise(self, v: Tensor) -> Tensor:
         return v.to(self.loc.dtype)  # the base law scores in its own dtype

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from math import log, pi
+from typing import cast
 
 import torch
 from torch import Size, Tensor
 from torch.distributions import constraints
-from torch.distributions.utils import lazy_property
+from torch.distributions.utils import _standard_normal, lazy_property
 
+from hyperwrap import lorentz
 from hyperwrap.constraints import hyperboloid
 from hyperwrap.distributions import sigma
 from hyperwrap.distributions.base import (
@@ -15,6 +17,7 @@ from hyperwrap.distributions.base import (
     broadcast_batch,
     checked_points,
     expanded,
+    is_constant,
 )
 from hyperwrap.distributions.radial import mean_log_sinhc
 from hyperwrap.lorentz import Curvature
@@ -46,7 +49,7 @@ class WrappedNormal(WrappedDistribution):
     """
 
     has_rsample = True
-    arg_constraints = {  # noqa: RUF012  (torch's convention)
+    arg_constraints: dict[str, constraints.Constraint] = {  # noqa: RUF012
         "loc": hyperboloid,
         "scale": constraints.independent(constraints.positive, 1),
         "scale_tril": constraints.lower_cholesky,
@@ -81,7 +84,15 @@ class WrappedNormal(WrappedDistribution):
         if self._checks(given):
             sigma.require_valid(form, given)
         self._sigma = sigma.sigma_from(form, given)
+        self._radial = self._is_radial(form, given)
         self._show(form, given)
+
+    def _is_radial(self, form: str, given: Tensor) -> float | None:
+        """The one σ of a fixed ``G(μ₀, σ²I)``, such as the prior of a VAE, else None."""
+        if self._at_origin and form == "scale" and is_constant(given):
+            first, *others = given.tolist()
+            return first if all(s == first for s in others) else None
+        return None
 
     def _show(self, form: str, given: Tensor) -> None:
         """Makes the form of Σ that was given an attribute, in the full batch shape."""
@@ -92,10 +103,10 @@ class WrappedNormal(WrappedDistribution):
     def expand(
         self, batch_shape: Sequence[int], _instance: "WrappedNormal | None" = None
     ) -> "WrappedNormal":
-        new = self._get_checked_instance(WrappedNormal, _instance)
+        new = cast(WrappedNormal, self._get_checked_instance(WrappedNormal, _instance))
         new._place(self.loc, Size(batch_shape), self.k, validate_args=False)
         new._validate_args = self._validate_args
-        new._sigma = self._sigma
+        new._sigma, new._radial = self._sigma, self._radial
         new._show(self._form, getattr(self, self._form))
         return new
 
@@ -131,17 +142,29 @@ class WrappedNormal(WrappedDistribution):
 
     def entropy(self) -> Tensor:
         """``½ log det 2πeΣ + (n−1)·E[log sinhc(√k r)]``, by quadrature: see `radial`."""
+        return self._wide_entropy().to(self.loc.dtype).expand(self.batch_shape)
+
+    def _wide_entropy(self) -> Tensor:
         log_det_root = self._sigma.log_det_root(torch.float64)
         gaussian = log_det_root + self.n / 2 * (1 + log(2 * pi))
-        spread = mean_log_sinhc(self._sigma.eigenvalues() * self._curvature_over_n())
-        return (gaussian + (self.n - 1) * spread).to(self.loc.dtype).expand(self.batch_shape)
+        return gaussian + (self.n - 1) * self._mean_log_sinhc()
 
-    def _curvature_over_n(self) -> Curvature:
-        return self.k.double().unsqueeze(-1) if isinstance(self.k, Tensor) else self.k
+    def _mean_log_sinhc(self) -> Tensor:
+        """``E[log sinhc(√k|v|)]``, in float64, over the batch shapes of ``Σ`` and ``k``."""
+        k = self.k.double().unsqueeze(-1) if isinstance(self.k, Tensor) else self.k
+        return mean_log_sinhc(self._sigma.eigenvalues() * k)
 
     def _draw(self, shape: Size) -> tuple[Tensor, Tensor]:
-        noise = torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
+        noise = _standard_normal(shape, dtype=self.loc.dtype, device=self.loc.device)
         return self._sigma.colour(noise), noise
+
+    def _score(self, value: Tensor) -> Tensor:
+        if self._radial is None:
+            return self._score_unwrapped(value)
+        rho_squared, log_sinhc = lorentz.squared_radius_and_log_det(value, k=self.k)
+        gaussian = rho_squared * (-0.5 / self._radial**2)
+        constant = self.n * (0.5 * log(2 * pi) + log(self._radial))
+        return gaussian - (self.n - 1) * log_sinhc - constant
 
     def _noise(self, v: Tensor) -> Tensor:
         return self._sigma.whiten(v)

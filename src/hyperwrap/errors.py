@@ -1,0 +1,33 @@
+"""Errors that a person can act on: what was required, what came, what to do."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["MissingExtraError", "UserError", "needs_extra"]
+
+
+class UserError(Exception):
+    """One clear sentence for the person who typed the command; shown without a traceback."""
+
+
+class MissingExtraError(UserError, ImportError):
+    """A package of one of hyperwrap's extras is not installed."""
+
+
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Turns a failed import into the command that mends it.
+
+    >>> with needs_extra("plot"):
+    ...     import a_package_nobody_has
+    Traceback (most recent call last):
+    hyperwrap.errors.MissingExtraError: Expected the package a_package_nobody_has; it is not
+    installed. Run: pip install 'hyperwrap[plot]'
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"Expected the package {error.name}; it is not installed. "
+            f"Run: pip install 'hyperwrap[{extra}]'"
+        ) from None

@@ -1,0 +1,43 @@
+"""``G(μ, Σ)`` composed from the paper's formulas as printed, to compare accuracy and speed with.
+
+Correct on paper, and what most libraries do: ``α = −⟨μ,z⟩``, ``arccosh``, ``z − αμ``, transport,
+each a subtraction of numbers of size ``e^{2R}``. Nothing else in hyperwrap uses it.
+"""
+
+from math import log, pi
+
+import torch
+from torch import Tensor
+
+from hyperwrap.lorentz import inner
+
+__all__ = ["TextbookWrappedNormal"]
+
+
+class TextbookWrappedNormal:
+    """Algorithms 1 and 2 with a diagonal ``Σ``, curvature −1."""
+
+    def __init__(self, loc: Tensor, scale: Tensor) -> None:
+        self.loc, self.scale = loc, scale
+        self.origin = torch.zeros_like(loc)
+        self.origin[..., 0] = 1
+
+    def rsample(self) -> Tensor:
+        v = torch.randn_like(self.scale) * self.scale
+        u = _transport(self.origin, self.loc, torch.cat([torch.zeros_like(v[..., :1]), v], -1))
+        r = inner(u, u).sqrt().unsqueeze(-1)
+        return r.cosh() * self.loc + r.sinh() * u / r
+
+    def log_prob(self, z: Tensor) -> Tensor:
+        alpha = -inner(self.loc, z).unsqueeze(-1)
+        u = torch.acosh(alpha) / torch.sqrt(alpha**2 - 1) * (z - alpha * self.loc)
+        v = _transport(self.loc, self.origin, u)[..., 1:]
+        r, n = v.norm(dim=-1), v.shape[-1]
+        gaussian = -0.5 * (v / self.scale).square() - self.scale.log() - 0.5 * log(2 * pi)
+        return gaussian.sum(-1) - (n - 1) * torch.log(torch.sinh(r) / r)
+
+
+def _transport(x: Tensor, y: Tensor, u: Tensor) -> Tensor:
+    """Equation 3."""
+    alpha = -inner(x, y).unsqueeze(-1)
+    return u + inner(y - alpha * x, u).unsqueeze(-1) / (alpha + 1) * (x + y)

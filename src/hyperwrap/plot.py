@@ -1,0 +1,215 @@
+"""Figures from arrays. Nothing here trains, scores or touches a file: numbers in, `Figure` out.
+
+Figures are built on `matplotlib.figure.Figure` itself, without pyplot: no display, no global state.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperwrap.errors import needs_extra
+
+with needs_extra("plot"):
+    import matplotlib
+    from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Circle, Patch
+    from matplotlib.patheffects import withStroke
+
+__all__ = ["DensityPair", "ErrorCurve", "density_pairs", "errors_by_radius", "rendered"]
+
+Array = NDArray[np.float64]
+
+# Fonts that come with matplotlib, so that a figure looks the same on every machine.
+_STYLE = {
+    "font.family": "STIXGeneral",
+    "mathtext.fontset": "stix",
+    "font.size": 9,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "pdf.fonttype": 42,  # embedded as TrueType, which journals ask for
+}
+
+
+def rendered(figure: Figure, form: str) -> bytes:
+    """The figure as the bytes of a file, ``form`` being ``"png"`` (300 dpi) or ``"pdf"``."""
+    file = BytesIO()
+    # Without a date in it, the same numbers give the same PDF.
+    metadata = {"CreationDate": None} if form == "pdf" else None
+    with matplotlib.rc_context(_STYLE):
+        figure.savefig(file, format=form, dpi=300, metadata=metadata)
+    return file.getvalue()
+
+
+# --- densities -----------------------------------------------------------------------------
+
+_COLOURS = "viridis"
+_OUTLINE = [withStroke(linewidth=2.6, foreground="black")]
+_ORIGIN: dict[str, Any] = {
+    "marker": "x",
+    "color": "white",
+    "markersize": 5,
+    "markeredgewidth": 1.2,
+    "path_effects": _OUTLINE,
+    "linestyle": "none",
+}
+_CENTRE: dict[str, Any] = {
+    "marker": "o",
+    "color": "#e8000b",
+    "markeredgecolor": "white",
+    "markeredgewidth": 0.7,
+    "markersize": 5.5,
+    "linestyle": "none",
+}
+
+# The layout, in inches: a pair is a tangent plane and a disc, side by side under one title.
+_PANEL, _GAP, _TITLE, _TICKS = 1.45, 0.14, 0.36, 0.3
+_PAIR_WIDTH, _PAIR_HEIGHT = _TICKS + 2 * _PANEL + _GAP, _TITLE + _PANEL + 0.24
+_BETWEEN, _RIGHT, _TOP, _BOTTOM = 0.22, 0.75, 0.24, 0.3
+
+
+@dataclass(frozen=True)
+class DensityPair:
+    """One law in two charts: values on square grids, first index upward, second to the right.
+
+    ``tangent (m, m)`` covers ``[−extent, extent]²`` of the tangent plane at ``μ``, whose centre is
+    ``μ``; ``disc (m, m)`` covers ``[−1, 1]²``, of which the unit disc is shown.
+    """
+
+    title: str
+    tangent: Array
+    disc: Array
+    extent: float
+    origin_on_tangent: tuple[float, float]
+    centre_on_disc: tuple[float, float]
+
+
+def density_pairs(pairs: Sequence[DensityPair], *, columns: int, depth: float) -> Figure:
+    """Heat maps of log-density, tangent plane left and Poincaré disc right, all in one range of
+    colours that reaches ``depth`` below the highest value; contours are 2 apart.
+    """
+    rows = -(-len(pairs) // columns)
+    width = columns * (_PAIR_WIDTH + _BETWEEN) + _RIGHT
+    height = _TOP + rows * _PAIR_HEIGHT + _BOTTOM
+    top = np.ceil(max(pair.disc.max() for pair in pairs))
+    norm = Normalize(top - depth, top)
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height))
+        for i, pair in enumerate(pairs):
+            row, column = divmod(i, columns)
+            left = 0.1 + column * (_PAIR_WIDTH + _BETWEEN)
+            bottom = height - _TOP - (row + 1) * _PAIR_HEIGHT + 0.24
+            _draw_pair(figure, pair, left, bottom, norm, headed=row == 0)
+        _draw_colour_bar(figure, norm, left=width - _RIGHT + 0.08)
+        _draw_legend(figure)
+    return figure
+
+
+def _draw_pair(
+    figure: Figure, pair: DensityPair, left: float, bottom: float, norm: Normalize, *, headed: bool
+) -> None:
+    tangent = _axes(figure, left + _TICKS, bottom, _PANEL, _PANEL)
+    disc = _axes(figure, left + _TICKS + _PANEL + _GAP, bottom, _PANEL, _PANEL)
+    _draw_tangent(tangent, pair, norm)
+    _draw_disc(disc, pair, norm)
+    width, height = figure.get_size_inches()
+    middle = (left + _TICKS + _PANEL + _GAP / 2) / width
+    title = (bottom + _PANEL + 0.05) / height
+    figure.text(middle, title, pair.title, ha="center", va="bottom")
+    if headed:
+        heading = (bottom + _PANEL + _TITLE + 0.02) / height
+        for axes, text in (
+            (tangent, r"tangent plane $T_{\mu}\mathbb{H}^2$"),
+            (disc, r"Poincaré disc $\mathbb{B}^2$"),
+        ):
+            centre = (axes.get_position().x0 + axes.get_position().x1) / 2
+            figure.text(centre, heading, text, ha="center", va="bottom", size=10)
+
+
+def _draw_tangent(axes: Axes, pair: DensityPair, norm: Normalize) -> None:
+    _heat_map(axes, pair.tangent, pair.extent, norm)
+    axes.plot(0, 0, **_CENTRE)
+    axes.plot(*pair.origin_on_tangent, **_ORIGIN)
+    ticks = [-2, 0, 2]
+    axes.set(xticks=ticks, yticks=ticks)
+    axes.tick_params(length=2, pad=1.5, labelsize=7)
+
+
+def _draw_disc(axes: Axes, pair: DensityPair, norm: Normalize) -> None:
+    boundary = Circle((0, 0), 1, facecolor="none", edgecolor="black", linewidth=0.8, clip_on=False)
+    axes.add_patch(boundary)
+    _heat_map(axes, pair.disc, 1, norm, inside=boundary)
+    axes.plot(*pair.centre_on_disc, **_CENTRE)
+    axes.plot(0, 0, **_ORIGIN)
+    axes.set_axis_off()
+
+
+def _heat_map(
+    axes: Axes, values: Array, extent: float, norm: Normalize, inside: Patch | None = None
+) -> None:
+    square = (-extent, extent, -extent, extent)
+    image = axes.imshow(
+        values, origin="lower", extent=square, norm=norm, cmap=_COLOURS, interpolation="bilinear"
+    )
+    levels = np.arange(norm.vmin or 0, norm.vmax or 0, 2) + 2
+    lines = axes.contour(
+        values, levels, extent=square, colors="white", linewidths=0.35, alpha=0.7, linestyles="solid"
+    )
+    if inside is not None:
+        image.set_clip_path(inside)
+        lines.set_clip_path(inside)
+
+
+def _draw_colour_bar(figure: Figure, norm: Normalize, left: float) -> None:
+    height = figure.get_size_inches()[1]
+    length = min(height - _TOP - _BOTTOM - _TITLE - 0.24, 4.5)
+    middle = (height - _TOP - _TITLE + _BOTTOM + 0.24) / 2
+    axes = _axes(figure, left, middle - length / 2, 0.12, length)
+    bar = figure.colorbar(ScalarMappable(norm, _COLOURS), cax=axes, extend="min")
+    bar.set_label(r"$\log p(z)$, w.r.t. the Riemannian volume")
+    bar.ax.tick_params(length=2, labelsize=8)
+    bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]
+
+
+def _draw_legend(figure: Figure) -> None:
+    marks = [Line2D([], [], **_ORIGIN), Line2D([], [], **_CENTRE)]
+    names = [r"origin $\mu_0$", r"centre $\mu$"]
+    figure.legend(marks, names, loc="lower center", ncols=2, frameon=False, handletextpad=0.2)
+
+
+def _axes(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
+    """Axes at a place given in inches."""
+    w, h = figure.get_size_inches()
+    return figure.add_axes((left / w, bottom / h, width / w, height / h))
+
+
+# --- errors ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ErrorCurve:
+    """Largest error at each radius (NaN where nothing was finite), and the share not finite."""
+
+    label: str
+    errors: Array
+    not_finite: Array
+
+
+def errors_by_radius(radii: Array, curves: Sequence[ErrorCurve], *, unit: float) -> Figure:
+    """Error against radius on a log scale; ``unit``, the rounding unit, is drawn as a line."""
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(4.5, 3.0), layout="constrained")
+        axes = figure.add_subplot()
+        axes.axhline(unit, color="0.6", linewidth=0.8, linestyle="--")
+        for curve in curves:
+            axes.plot(radii, curve.errors, marker="o", markersize=4, label=curve.label)
+        axes.set(yscale="log")
+    return figure
