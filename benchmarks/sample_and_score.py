@@ -1,10 +1,11 @@
 """What a hyperbolic latent costs over its Euclidean twin.
 
 Forward and backward of: sample z ~ q, log q(z), log p(z) under the standard prior, for 10,000
-points on one CPU thread. Prints the time over the same work with `torch.distributions.Normal`,
-eager and compiled; the textbook formulas of the paper, composed the usual way, stand beside.
+points. Prints the time over the same work with `torch.distributions.Normal`, eager and compiled;
+the textbook formulas of the paper, composed the usual way, stand beside.
 
-    python benchmarks/sample_and_score.py
+    python benchmarks/sample_and_score.py                  # one CPU thread
+    python benchmarks/sample_and_score.py --device cuda
 """
 
 import argparse
@@ -22,8 +23,8 @@ POINTS = 10_000
 Step = Callable[[Tensor, Tensor], Tensor]
 
 
-def euclidean(n: int) -> Step:
-    prior = Normal(torch.zeros(n), torch.ones(n), validate_args=False)
+def euclidean(n: int, device: str) -> Step:
+    prior = Normal(torch.zeros(n, device=device), torch.ones(n, device=device), validate_args=False)
 
     def step(h: Tensor, scale: Tensor) -> Tensor:
         q = Normal(h, scale, validate_args=False)
@@ -33,23 +34,24 @@ def euclidean(n: int) -> Step:
     return step
 
 
-def hyperbolic(n: int) -> Step:
-    prior = hw.WrappedNormal(hw.lorentz.origin(n), torch.ones(n), validate_args=False)
+def hyperbolic(n: int, device: str) -> Step:
+    prior = hw.WrappedNormal(hw.lorentz.origin(n, device=device), 1.0)
 
     def step(loc: Tensor, scale: Tensor) -> Tensor:
         z, log_q = hw.WrappedNormal(loc, scale, validate_args=False).rsample_and_log_prob()
         return (log_q - prior.log_prob(z)).sum()
 
+    prior._validate_args = False
     return step
 
 
-def hyperbolic_from_tangent(n: int) -> Step:
-    inner = hyperbolic(n)
+def hyperbolic_from_tangent(n: int, device: str) -> Step:
+    inner = hyperbolic(n, device)
     return lambda h, scale: inner(hw.lorentz.exp0(h), scale)
 
 
-def textbook(n: int) -> Step:
-    prior = TextbookWrappedNormal(hw.lorentz.origin(n), torch.ones(n))
+def textbook(n: int, device: str) -> Step:
+    prior = TextbookWrappedNormal(hw.lorentz.origin(n, device=device), torch.ones(n, device=device))
 
     def step(loc: Tensor, scale: Tensor) -> Tensor:
         q = TextbookWrappedNormal(loc, scale)
@@ -59,8 +61,16 @@ def textbook(n: int) -> Step:
     return step
 
 
+MAKERS = {
+    "Normal": euclidean,
+    "WrappedNormal": hyperbolic,
+    "WrappedNormal(exp0(h))": hyperbolic_from_tangent,
+    "textbook formulas": textbook,
+}
+
+
 def seconds(
-    steps: dict[str, Step], inputs: dict[str, tuple[Tensor, ...]], repeats: int
+    steps: dict[str, Step], inputs: dict[str, tuple[Tensor, Tensor]], repeats: int
 ) -> dict[str, float]:
     """The median over interleaved repeats, so that every row sees the same machine."""
     times: dict[str, list[float]] = {name: [] for name in steps}
@@ -68,46 +78,51 @@ def seconds(
         for name, step in steps.items():
             start = time.perf_counter()
             torch.autograd.grad(step(*inputs[name]), inputs[name])
+            if inputs[name][0].is_cuda:
+                torch.cuda.synchronize()
             if i >= 5:
                 times[name].append(time.perf_counter() - start)
     return {name: sorted(t)[len(t) // 2] for name, t in times.items()}
 
 
+def measure(n: int, device: str, repeats: int, compiled: bool) -> dict[str, float]:
+    h = torch.randn(POINTS, n, device=device) / n**0.5
+    scale = (torch.rand(POINTS, n, device=device) + 0.5).requires_grad_()
+    loc = hw.lorentz.exp0(h).requires_grad_()
+    names = [name for name in MAKERS if not (compiled and "textbook" in name)]
+    steps = {name: MAKERS[name](n, device) for name in names}
+    if compiled:
+        torch.compiler.reset()
+        steps = {name: torch.compile(step, fullgraph=True) for name, step in steps.items()}
+    from_tangent = ("Normal", "WrappedNormal(exp0(h))")
+    h.requires_grad_()
+    return seconds(
+        steps, {name: (h if name in from_tangent else loc, scale) for name in names}, repeats
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeats", type=int, default=100)
-    parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    print(f"torch {torch.__version__}, one thread, {POINTS} points, median of {options.repeats}")
-    print(f"{'':34}{'n':>5}{'ms':>9}{'over Normal':>13}")
+    print(
+        f"torch {torch.__version__}, {options.device}, {POINTS} points, {options.repeats} repeats"
+    )
+    print(
+        f"{'':26}{'n':>5}{'eager ms':>10}{'over Normal':>13}{'compiled ms':>13}{'over Normal':>13}"
+    )
     for n in (2, 20, 100):
-        h, scale = torch.randn(POINTS, n) / n**0.5, torch.rand(POINTS, n) + 0.5
-        tangent = (h.requires_grad_(), scale.requires_grad_())
-        points = (hw.lorentz.exp0(h).detach().requires_grad_(), scale)
-        eager = {
-            "Normal": euclidean(n),
-            "WrappedNormal": hyperbolic(n),
-            "WrappedNormal(exp0(h))": hyperbolic_from_tangent(n),
-            "textbook formulas": textbook(n),
-        }
-        inputs = dict.fromkeys(eager, points)
-        inputs["Normal"] = inputs["WrappedNormal(exp0(h))"] = tangent
-        report(n, seconds(eager, inputs, options.repeats), "Normal")
-        if not options.no_compile:
-            compiled = {
-                f"{name}, compiled": torch.compile(step, fullgraph=True)
-                for name, step in eager.items()
-                if "textbook" not in name
-            }
-            inputs = {f"{name}, compiled": x for name, x in inputs.items()}
-            report(n, seconds(compiled, inputs, options.repeats), "Normal, compiled")
-
-
-def report(n: int, times: dict[str, float], baseline: str) -> None:
-    for name, t in times.items():
-        print(f"{name:34}{n:5}{1e3 * t:9.2f}{t / times[baseline]:13.2f}")
+        eager = measure(n, options.device, options.repeats, compiled=False)
+        compiled = measure(n, options.device, options.repeats, compiled=True)
+        for name, t in eager.items():
+            row = f"{name:26}{n:5}{1e3 * t:10.2f}{t / eager['Normal']:13.2f}"
+            if name in compiled:
+                c = compiled[name]
+                row += f"{1e3 * c:13.2f}{c / compiled['Normal']:13.2f}"
+            print(row)
 
 
 if __name__ == "__main__":

@@ -166,13 +166,14 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 def _time(y: Tensor, about: Tensor) -> Tensor:
     """``√(1+|y|²)`` without overflow, given any number of its size."""
-    y, one = y / about, 1 / about
+    one = 1 / about
+    y = y * one
     return about * torch.sqrt(one * one + _dot(y, y))
 
 
 def _as_point_gradient(grad: Tensor) -> Tensor:
     """The gradient of a space part as that of a point, whose time part nothing depends on."""
-    return torch.nn.functional.pad(grad, (1, 0))
+    return torch.cat([torch.zeros_like(grad[..., :1]), grad], -1)
 
 
 # --- radius -------------------------------------------------------------------------------
@@ -198,9 +199,11 @@ class _Radius(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor) -> tuple[Tensor, Tensor]:
         about = z[..., :1]
-        y = z[..., 1:] / about
-        length = (about * _dot(y, y).sqrt()).clamp_min(torch.finfo(z.dtype).tiny)
-        z0 = torch.hypot(length, torch.ones_like(length))
+        one = 1 / about
+        y = z[..., 1:] * one
+        q = _dot(y, y)
+        length = (about * q.sqrt()).clamp_min(torch.finfo(z.dtype).tiny)
+        z0 = about * torch.sqrt(one * one + q)
         rho = torch.log1p(length * (1 + length / (1 + z0)))
         ctx.save_for_backward(z, length, z0, rho)
         ctx.set_materialize_grads(False)

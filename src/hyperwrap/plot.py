@@ -3,7 +3,7 @@
 Figures are built on `matplotlib.figure.Figure` itself, without pyplot: no display, no global state.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -56,7 +56,7 @@ _OUTLINE = [withStroke(linewidth=2.6, foreground="black")]
 _ORIGIN: dict[str, Any] = {
     "marker": "x",
     "color": "white",
-    "markersize": 5,
+    "markersize": 4.5,
     "markeredgewidth": 1.2,
     "path_effects": _OUTLINE,
     "linestyle": "none",
@@ -66,14 +66,14 @@ _CENTRE: dict[str, Any] = {
     "color": "#e8000b",
     "markeredgecolor": "white",
     "markeredgewidth": 0.7,
-    "markersize": 5.5,
+    "markersize": 6.5,
     "linestyle": "none",
 }
 
 # The layout, in inches: a pair is a tangent plane and a disc, side by side under one title.
-_PANEL, _GAP, _TITLE, _TICKS = 1.45, 0.14, 0.36, 0.3
-_PAIR_WIDTH, _PAIR_HEIGHT = _TICKS + 2 * _PANEL + _GAP, _TITLE + _PANEL + 0.24
-_BETWEEN, _RIGHT, _TOP, _BOTTOM = 0.22, 0.75, 0.24, 0.3
+_PANEL, _GAP, _TITLE, _TICKS, _BELOW = 1.45, 0.14, 0.4, 0.3, 0.2
+_PAIR_WIDTH, _PAIR_HEIGHT = _TICKS + 2 * _PANEL + _GAP, _TITLE + _PANEL + _BELOW
+_BETWEEN, _RIGHT, _TOP, _BOTTOM = 0.22, 0.72, 0.22, 0.3
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def density_pairs(pairs: Sequence[DensityPair], *, columns: int, depth: float) -
         for i, pair in enumerate(pairs):
             row, column = divmod(i, columns)
             left = 0.1 + column * (_PAIR_WIDTH + _BETWEEN)
-            bottom = height - _TOP - (row + 1) * _PAIR_HEIGHT + 0.24
+            bottom = height - _TOP - (row + 1) * _PAIR_HEIGHT + _BELOW
             _draw_pair(figure, pair, left, bottom, norm, headed=row == 0)
         _draw_colour_bar(figure, norm, left=width - _RIGHT + 0.08)
         _draw_legend(figure)
@@ -127,8 +127,8 @@ def _draw_pair(
     if headed:
         heading = (bottom + _PANEL + _TITLE + 0.02) / height
         for axes, text in (
-            (tangent, r"tangent plane $T_{\mu}\mathbb{H}^2$"),
-            (disc, r"Poincaré disc $\mathbb{B}^2$"),
+            (tangent, r"tangent plane $T_{\mu}\mathrm{\mathbb{H}}^2$"),
+            (disc, r"Poincaré disc $\mathrm{\mathbb{B}}^2$"),
         ):
             centre = (axes.get_position().x0 + axes.get_position().x1) / 2
             figure.text(centre, heading, text, ha="center", va="bottom", size=10)
@@ -141,6 +141,8 @@ def _draw_tangent(axes: Axes, pair: DensityPair, norm: Normalize) -> None:
     ticks = [-2, 0, 2]
     axes.set(xticks=ticks, yticks=ticks)
     axes.tick_params(length=2, pad=1.5, labelsize=7)
+    axes.text(1, -0.035, "$v_1$", transform=axes.transAxes, ha="right", va="top", size=8)
+    axes.text(-0.035, 1, "$v_2$", transform=axes.transAxes, ha="right", va="top", size=8)
 
 
 def _draw_disc(axes: Axes, pair: DensityPair, norm: Normalize) -> None:
@@ -170,8 +172,8 @@ def _heat_map(
 
 def _draw_colour_bar(figure: Figure, norm: Normalize, left: float) -> None:
     height = figure.get_size_inches()[1]
-    length = min(height - _TOP - _BOTTOM - _TITLE - 0.24, 4.5)
-    middle = (height - _TOP - _TITLE + _BOTTOM + 0.24) / 2
+    length = min(height - _TOP - _BOTTOM - _TITLE - _BELOW, 4.5)
+    middle = (height - _TOP - _TITLE + _BOTTOM + _BELOW) / 2
     axes = _axes(figure, left, middle - length / 2, 0.12, length)
     bar = figure.colorbar(ScalarMappable(norm, _COLOURS), cax=axes, extend="min")
     bar.set_label(r"$\log p(z)$, w.r.t. the Riemannian volume")
@@ -193,6 +195,8 @@ def _axes(figure: Figure, left: float, bottom: float, width: float, height: floa
 
 # --- errors ----------------------------------------------------------------------------------
 
+_LINES = (("#0072b2", "o"), ("#d55e00", "s"))  # told apart by any eye, and in grey
+
 
 @dataclass(frozen=True)
 class ErrorCurve:
@@ -203,13 +207,39 @@ class ErrorCurve:
     not_finite: Array
 
 
-def errors_by_radius(radii: Array, curves: Sequence[ErrorCurve], *, unit: float) -> Figure:
-    """Error against radius on a log scale; ``unit``, the rounding unit, is drawn as a line."""
+def errors_by_radius(radii: Sequence[float], curves: Sequence[ErrorCurve], *, unit: float) -> Figure:
+    """Error against radius on a log scale, with the rounding ``unit`` as the line to reach.
+
+    Shares that are not finite have no place on the scale; they stand in a strip above it.
+    """
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(4.5, 3.0), layout="constrained")
-        axes = figure.add_subplot()
-        axes.axhline(unit, color="0.6", linewidth=0.8, linestyle="--")
-        for curve in curves:
-            axes.plot(radii, curve.errors, marker="o", markersize=4, label=curve.label)
-        axes.set(yscale="log")
+        figure = Figure(figsize=(4.6, 3.1), layout="constrained")
+        strip, axes = figure.subplots(2, 1, sharex=True, height_ratios=(1, 4))
+        for curve, (colour, marker) in zip(curves, _LINES, strict=True):
+            look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4}
+            axes.plot(radii, curve.errors, label=curve.label, **look)
+            strip.plot(radii, 100 * curve.not_finite, clip_on=False, **look)
+        axes.axhline(unit, color="0.45", linewidth=0.8, linestyle="--", zorder=0)
+        axes.annotate(
+            "float32 rounding unit",
+            (0.99, unit),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="right",
+            color="0.3",
+            size=8,
+        )
+        _label_errors(strip, axes, radii)
     return figure
+
+
+def _label_errors(strip: Axes, axes: Axes, radii: Sequence[float]) -> None:
+    strip.set(ylim=(0, 100), yticks=[0, 100], ylabel="not finite\n(%)")
+    axes.set(yscale="log", xscale="log", xticks=radii, xlabel="distance $R$ of $\\mu$ from the origin")
+    axes.set_xticklabels([f"{radius:g}" for radius in radii])
+    axes.minorticks_off()
+    axes.set_ylabel(r"max $|$error$|\,/\,(1+|\log p|)$")
+    axes.legend(frameon=False)
+    for each in (strip, axes):
+        each.spines[["top", "right"]].set_visible(False)
