@@ -35,13 +35,12 @@ def euclidean(n: int, device: str) -> Step:
 
 
 def hyperbolic(n: int, device: str) -> Step:
-    prior = hw.WrappedNormal(hw.lorentz.origin(n, device=device), 1.0)
+    prior = hw.WrappedNormal(hw.lorentz.origin(n, device=device), 1.0, validate_args=False)
 
     def step(loc: Tensor, scale: Tensor) -> Tensor:
         z, log_q = hw.WrappedNormal(loc, scale, validate_args=False).rsample_and_log_prob()
         return (log_q - prior.log_prob(z)).sum()
 
-    prior._validate_args = False
     return step
 
 

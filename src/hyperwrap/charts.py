@@ -3,21 +3,19 @@ r"""The other models of hyperbolic space: Poincaré ball, Klein ball, upper half
 Each chart is a pair ``to_…`` / ``from_…`` between Lorentz points ``(..., n+1)`` and chart
 coordinates ``(..., n)``, and a ``log_volume_…``: the log of the Riemannian volume element in
 that chart. A log-density with respect to the Riemannian volume (what every distribution
-here returns) becomes the density with respect to ``dy`` in a chart by adding it::
+here returns) becomes the density with respect to ``dy`` in a chart by adding it:
 
     log p_chart(y) = dist.log_prob(from_chart(y)) + log_volume_chart(y)
 
-=============  ==================  =========================================
-chart          coordinates         metric at curvature ``−k``
-=============  ==================  =========================================
-Poincaré       ``|y| < 1/√k``      ``4|dy|² / (1 − k|y|²)²``
-Klein          ``|y| < 1/√k``      ``|dy|²/(1−k|y|²) + k⟨y,dy⟩²/(1−k|y|²)²``
-half-space     ``yₙ > 0``          ``|dy|² / (k yₙ²)``, origin at ``(0,…,0,1)``
-Lorentz        space part          ``|dx|² − k⟨x,dx⟩²/(1 + k|x|²)``
-=============  ==================  =========================================
+| chart | coordinates | metric at curvature ``−k`` |
+|---|---|---|
+| Poincaré | ``‖y‖ < 1/√k`` | ``4‖dy‖² / (1 − k‖y‖²)²`` |
+| Klein | ``‖y‖ < 1/√k`` | ``‖dy‖²/(1 − k‖y‖²) + k⟨y,dy⟩²/(1 − k‖y‖²)²`` |
+| half-space | ``yₙ > 0`` | ``‖dy‖² / (k yₙ²)``, origin at ``(0,…,0,1)`` |
+| Lorentz | space part | ``‖dx‖² − k⟨x,dx⟩²/(1 + k‖x‖²)`` |
 
 Near the boundary of a ball the coordinates themselves run out of digits: in float32 the
-last Poincaré radius below 1 is at distance 17.3, the last Klein one at 9.
+last Poincaré radius below 1 is at distance 17.3, the last Klein one at 8.7.
 """
 
 from math import log

@@ -6,15 +6,15 @@ saved tensors, several times the cost of the Euclidean twin. Here each step is o
 takes over where something has to look inside: second derivatives and `torch.func`.
 Unit curvature throughout; ``x`` and ``z`` are whole points, ``m`` the space part of ``x``.
 
-**exp0**. With ``q = |v|²``, ``S = sinh(√q)/√q``, ``C = cosh √q`` and ``S' = dS/dq``::
+**exp0**. With ``q = |v|²``, ``S = sinh(√q)/√q``, ``C = cosh √q`` and ``S' = dS/dq``:
 
     z = (C, S·v)        v̄ = S·z̄ + [2S'⟨z̄,v⟩ + S·z̄₀]·v
 
-**wrap** (Algorithm 1). With ``m₀ = √(1+|m|²)`` and ``b = ⟨m,v⟩/(1+m₀)``::
+**wrap** (Algorithm 1). With ``m₀ = √(1+|m|²)`` and ``b = ⟨m,v⟩/(1+m₀)``:
 
     s = C + S·b        z = S·v + s·m        z₀ = √(1+|z|²)        L = log S
 
-and with ``G`` the gradient arriving at ``z`` (that at ``z₀`` folded in)::
+and with ``G`` the gradient arriving at ``z`` (that at ``z₀`` folded in):
 
     v̄ = S·G + t·m + [2S'(⟨G,v⟩ + b⟨G,m⟩) + S⟨G,m⟩ + 2(S'/S)·L̄]·v        t = S⟨G,m⟩/(1+m₀)
     m̄ = s·G + t·v − (t·b/m₀)·m
@@ -23,7 +23,7 @@ Squares of coordinates overflow float32 at radius 44, so ``√(1+|z|²)`` is tak
 ``a·√(a⁻² + |z/a|²)`` with any ``a`` of about the right size; a stored time part is used for that
 alone.
 
-**radius** of a point, for laws that depend on nothing else: ``N = |z|``, ``ρ = asinh N``::
+**radius** of a point, for laws that depend on nothing else: ``N = |z|``, ``ρ = asinh N``:
 
     ρ² and L = log(N/ρ)        z̄ = [2ρ·ρ̄² + (z₀/N − 1/ρ)·L̄]/(N·z₀) · z
 """

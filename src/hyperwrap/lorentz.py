@@ -6,14 +6,14 @@ a tensor that broadcasts over the leading dimensions and receives gradients.
 
 Three kinds of vectors occur, always under the same letters:
 
-=====  ==============  ==========================================================
-x, y   ``(..., n+1)``  points, ambient coordinates
-u      ``(..., n+1)``  tangent vector at a point, ambient coordinates
-v      ``(..., n)``    tangent vector at the origin (its time part is 0, so dropped)
-=====  ==============  ==========================================================
+| letter | shape | what it is |
+|---|---|---|
+| ``x, y`` | ``(..., n+1)`` | points, ambient coordinates |
+| ``u`` | ``(..., n+1)`` | tangent vector at a point, ambient coordinates |
+| ``v`` | ``(..., n)`` | tangent vector at the origin (its time part is 0, so dropped) |
 
-Only the space part of ``x``, ``y`` and ``u`` is read; it determines the time part, which
-is computed anew. Nothing is ever projected back by scaling.
+The space part of ``x``, ``y`` and ``u`` determines the time part, which is computed anew and never
+trusted. Nothing is ever projected back by scaling.
 
 **How it stays accurate.** The textbook formulas form ``α = −⟨x, y⟩``, of size ``e^{2R}`` at
 radius ``R``, and subtract to find a distance of size 1: float32 has nothing left at ``R = 8``.

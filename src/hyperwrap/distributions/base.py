@@ -2,7 +2,7 @@ r"""What every wrapped distribution shares: the way from the tangent space to th
 
 A wrapped law draws ``v`` from a law on ``R^n``, reads it as a tangent vector at the origin,
 carries it to ``μ`` and onto the manifold (Algorithm 1). Its density follows by the change of
-variables (eq. 7)::
+variables (eq. 7):
 
     log p(z) = log p_base(v) − (n−1)·log(sinh(√k r) / (√k r)),    r = |v|
 

@@ -2,11 +2,11 @@ r"""``E[log(sinh r / r)]``, ``r = |v|``, exactly, in any dimension.
 
 The entropy of a wrapped law needs the mean of ``log sinhc(√k|v|)`` over ``v``, an integral over
 ``R^n``. For Gaussian ``v ~ N(0, Σ)`` it is in fact one-dimensional. By Euler's product and
-Frullani's integral ::
+Frullani's integral:
 
     log(sinh x / x) = Σ_m log(1 + x²/π²m²) = ∫₀^∞ (1 − e^{−t x²}) ψ(t) dt/t,   ψ(t) = Σ_m e^{−π²m²t}
 
-and ``E[e^{−t k|v|²}] = Π_i (1 + 2tkλ_i)^{−1/2}`` for the eigenvalues ``λ`` of ``Σ``, hence ::
+and ``E[e^{−t k|v|²}] = Π_i (1 + 2tkλ_i)^{−1/2}`` for the eigenvalues ``λ`` of ``Σ``, hence:
 
     E[log sinhc(√k|v|)] = ∫₀^∞ (1 − Π_i (1 + 2tkλ_i)^{−1/2}) ψ(t) dt/t
 
