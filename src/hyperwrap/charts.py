@@ -23,8 +23,9 @@ from math import log
 import torch
 from torch import Tensor
 
-from hyperwrap.lorentz import Curvature, in_float64, lift, over, root, times
-from hyperwrap.numerics import dot, squared_norm, time_part
+from hyperwrap.curvature import Curvature, over, root, times
+from hyperwrap.lorentz import lift
+from hyperwrap.numerics import dot, in_float64, squared_norm, time_part
 
 __all__ = [
     "from_halfspace",
@@ -48,7 +49,7 @@ def to_poincare(x: Tensor, *, k: Curvature = 1.0) -> Tensor:
     """``x / (1 + √k x₀)``, ``(..., n+1) → (..., n)``.
 
     >>> to_poincare(lift(torch.tensor([3.0, 4.0])))
-    tensor([0.4919, 0.6559])
+    tensor([0.4919, 0.6558])
     """
     space = x[..., 1:]
     return space / (1 + time_part(times(space, root(k, x))))

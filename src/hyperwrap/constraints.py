@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.distributions import Transform, biject_to, constraints, transform_to
 
 from hyperwrap import lorentz
-from hyperwrap.lorentz import Curvature
+from hyperwrap.curvature import Curvature
 from hyperwrap.numerics import log_sinhc_sqrt, squared_norm, wide
 
 __all__ = ["ExpOrigin", "Hyperboloid", "hyperboloid"]

@@ -13,7 +13,9 @@ seam to the last bits of float64, values and second derivatives alike.
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import reduce, wraps
 from math import factorial, log
+from typing import Concatenate, ParamSpec
 
 import torch
 from torch import Tensor
@@ -27,6 +29,7 @@ __all__ = [
     "cosh_sqrt",
     "dot",
     "horner",
+    "in_float64",
     "log_sinhc",
     "log_sinhc_sqrt",
     "norm",
@@ -40,6 +43,8 @@ __all__ = [
     "wide",
 ]
 
+_P = ParamSpec("_P")
+
 # --- dtypes and tracing --------------------------------------------------------------------
 
 
@@ -51,6 +56,20 @@ def at_least_float32(x: Tensor) -> Tensor:
 def wide(x: Tensor) -> Tensor:
     """The widest float the device has: float64, except on MPS, which has none."""
     return x.float() if x.device.type == "mps" else x.double()
+
+
+def in_float64(
+    f: Callable[Concatenate[Tensor, _P], Tensor],
+) -> Callable[Concatenate[Tensor, _P], Tensor]:
+    """Runs ``f`` in float64 and returns its result in the promoted dtype of its tensors."""
+
+    @wraps(f)
+    def island(x: Tensor, *args: _P.args, **kwargs: _P.kwargs) -> Tensor:
+        tensors = [at_least_float32(t) for t in (x, *args) if isinstance(t, Tensor)]
+        dtype = reduce(torch.promote_types, (t.dtype for t in tensors))
+        return f(*map(wide, tensors), **kwargs).to(dtype)  # pyright: ignore[reportCallIssue]
+
+    return island
 
 
 def transformed(*tensors: Tensor) -> bool:

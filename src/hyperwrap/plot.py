@@ -28,7 +28,7 @@ __all__ = ["DensityPair", "ErrorCurve", "density_pairs", "errors_by_radius", "re
 Array = NDArray[np.float64]
 
 # Fonts that come with matplotlib, so that a figure looks the same on every machine.
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.family": "STIXGeneral",
     "mathtext.fontset": "stix",
     "font.size": 9,
@@ -71,7 +71,7 @@ _CENTRE: dict[str, Any] = {
 }
 
 # The layout, in inches: a pair is a tangent plane and a disc, side by side under one title.
-_PANEL, _GAP, _TITLE, _TICKS, _BELOW = 1.45, 0.14, 0.4, 0.3, 0.2
+_PANEL, _GAP, _TITLE, _TICKS, _BELOW = 1.45, 0.14, 0.38, 0.3, 0.2
 _PAIR_WIDTH, _PAIR_HEIGHT = _TICKS + 2 * _PANEL + _GAP, _TITLE + _PANEL + _BELOW
 _BETWEEN, _RIGHT, _TOP, _BOTTOM = 0.22, 0.72, 0.22, 0.3
 
@@ -123,7 +123,7 @@ def _draw_pair(
     width, height = figure.get_size_inches()
     middle = (left + _TICKS + _PANEL + _GAP / 2) / width
     title = (bottom + _PANEL + 0.05) / height
-    figure.text(middle, title, pair.title, ha="center", va="bottom")
+    figure.text(middle, title, pair.title, ha="center", va="bottom", size=10)
     if headed:
         heading = (bottom + _PANEL + _TITLE + 0.02) / height
         for axes, text in (
@@ -163,7 +163,13 @@ def _heat_map(
     )
     levels = np.arange(norm.vmin or 0, norm.vmax or 0, 2) + 2
     lines = axes.contour(
-        values, levels, extent=square, colors="white", linewidths=0.35, alpha=0.7, linestyles="solid"
+        values,
+        levels,
+        extent=square,
+        colors="white",
+        linewidths=0.35,
+        alpha=0.7,
+        linestyles="solid",  # negative levels would be dashed
     )
     if inside is not None:
         image.set_clip_path(inside)
@@ -207,7 +213,9 @@ class ErrorCurve:
     not_finite: Array
 
 
-def errors_by_radius(radii: Sequence[float], curves: Sequence[ErrorCurve], *, unit: float) -> Figure:
+def errors_by_radius(
+    radii: Sequence[float], curves: Sequence[ErrorCurve], *, unit: float
+) -> Figure:
     """Error against radius on a log scale, with the rounding ``unit`` as the line to reach.
 
     Shares that are not finite have no place on the scale; they stand in a strip above it.
@@ -222,11 +230,11 @@ def errors_by_radius(radii: Sequence[float], curves: Sequence[ErrorCurve], *, un
         axes.axhline(unit, color="0.45", linewidth=0.8, linestyle="--", zorder=0)
         axes.annotate(
             "float32 rounding unit",
-            (0.99, unit),
+            (0.45, unit),
             xycoords=("axes fraction", "data"),
             xytext=(0, 3),
             textcoords="offset points",
-            ha="right",
+            ha="center",
             color="0.3",
             size=8,
         )
@@ -236,7 +244,9 @@ def errors_by_radius(radii: Sequence[float], curves: Sequence[ErrorCurve], *, un
 
 def _label_errors(strip: Axes, axes: Axes, radii: Sequence[float]) -> None:
     strip.set(ylim=(0, 100), yticks=[0, 100], ylabel="not finite\n(%)")
-    axes.set(yscale="log", xscale="log", xticks=radii, xlabel="distance $R$ of $\\mu$ from the origin")
+    axes.set(
+        yscale="log", xscale="log", xticks=radii, xlabel="distance $R$ of $\\mu$ from the origin"
+    )
     axes.set_xticklabels([f"{radius:g}" for radius in radii])
     axes.minorticks_off()
     axes.set_ylabel(r"max $|$error$|\,/\,(1+|\log p|)$")

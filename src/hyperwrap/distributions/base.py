@@ -18,7 +18,7 @@ from torch.distributions import Distribution, constraints
 
 from hyperwrap import lorentz
 from hyperwrap.constraints import Hyperboloid, hyperboloid, overflow_radius
-from hyperwrap.lorentz import Curvature
+from hyperwrap.curvature import Curvature
 from hyperwrap.numerics import at_least_float32, log_sinhc_sqrt, squared_norm, traced, wide
 
 __all__ = ["WrappedDistribution"]

@@ -43,9 +43,9 @@ class KLEstimate(NamedTuple):
 def kl(p: WrappedDistribution, q: WrappedDistribution, num_samples: int = 1024) -> KLEstimate:
     """``KL(p‖q)`` from ``num_samples`` draws of ``p``, shape: the broadcast batch shapes.
 
-    >>> from hyperwrap import WrappedNormal
-    >>> p = WrappedNormal(lorentz.exp0(torch.tensor([1.0, 2.0])), torch.tensor([0.5, 0.2]))
-    >>> estimate, standard_error = kl(p, WrappedNormal(lorentz.origin(2), 1.0))
+    >>> loc = hw.lorentz.exp0(torch.tensor([1.0, 2.0]))
+    >>> p = hw.WrappedNormal(loc, torch.tensor([0.5, 0.2]))
+    >>> estimate, standard_error = hw.kl(p, hw.WrappedNormal(hw.lorentz.origin(2), 1.0))
     >>> bool(standard_error < 1e-3)
     True
     """

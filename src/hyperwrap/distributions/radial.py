@@ -29,7 +29,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 from torch.distributions.constraints import Constraint
 
-from hyperwrap.lorentz import Curvature
+from hyperwrap.curvature import Curvature
 from hyperwrap.numerics import wide
 
 __all__ = ["mean_log_sinhc", "mean_log_sinhc_product"]

@@ -7,14 +7,13 @@ import torch
 from torch import Size, Tensor
 from torch.distributions import Distribution, Independent, MultivariateNormal
 
-from hyperwrap import lorentz
+from hyperwrap.curvature import Curvature, root
 from hyperwrap.distributions.base import (
     WrappedDistribution,
     broadcast_batch,
     checked_points,
 )
 from hyperwrap.distributions.radial import mean_log_sinhc, mean_log_sinhc_product
-from hyperwrap.lorentz import Curvature
 
 __all__ = ["Wrapped"]
 
@@ -30,7 +29,7 @@ class Wrapped(WrappedDistribution):
 
     >>> from torch.distributions import Independent, Laplace
     >>> base = Independent(Laplace(torch.zeros(2), torch.ones(2)), 1)
-    >>> law = Wrapped(base, lorentz.exp0(torch.tensor([1.0, 2.0])))
+    >>> law = hw.Wrapped(base, hw.lorentz.exp0(torch.tensor([1.0, 2.0])))
     >>> law.log_prob(law.loc)
     tensor(-1.3863)
     """
@@ -88,7 +87,7 @@ class Wrapped(WrappedDistribution):
         return (self.base.entropy() + spread).to(self.loc.dtype)
 
     def _mean_log_sinhc(self) -> Tensor:
-        base, c = self.base, lorentz.root(self.k, self.loc.double())
+        base, c = self.base, root(self.k, self.loc.double())
         if isinstance(base, Independent) and base.reinterpreted_batch_ndims == 1:
             spread = mean_log_sinhc_product(base.base_dist, c)
         elif isinstance(base, MultivariateNormal) and not base.loc.any():

@@ -11,6 +11,7 @@ from torch.distributions.utils import _standard_normal, lazy_property
 
 from hyperwrap import lorentz
 from hyperwrap.constraints import hyperboloid
+from hyperwrap.curvature import Curvature
 from hyperwrap.distributions import sigma
 from hyperwrap.distributions.base import (
     WrappedDistribution,
@@ -20,7 +21,6 @@ from hyperwrap.distributions.base import (
     is_constant,
 )
 from hyperwrap.distributions.radial import mean_log_sinhc
-from hyperwrap.lorentz import Curvature
 from hyperwrap.numerics import at_least_float32, squared_norm
 
 __all__ = ["WrappedNormal"]
@@ -40,7 +40,8 @@ class WrappedNormal(WrappedDistribution):
         precision_matrix: ``(..., n, n)``, ``Σ⁻¹``.
         k: the curvature is ``−k``; ``Σ`` is in units of length on the manifold.
 
-    >>> law = WrappedNormal(lorentz.exp0(torch.tensor([1.0, 2.0])), torch.tensor([0.5, 0.5]))
+    >>> loc = hw.lorentz.exp0(torch.tensor([1.0, 2.0]))
+    >>> law = hw.WrappedNormal(loc, torch.tensor([0.5, 0.5]))
     >>> law.log_prob(law.loc)
     tensor(-0.4516)
     >>> z, log_q = law.rsample_and_log_prob((4,))
