@@ -52,21 +52,22 @@ def rendered(figure: Figure, form: str) -> bytes:
 # --- densities -----------------------------------------------------------------------------
 
 _COLOURS = "viridis"
-_OUTLINE = [withStroke(linewidth=2.6, foreground="black")]
+# A cross that fits into a ring: both can be seen where they coincide.
 _ORIGIN: dict[str, Any] = {
     "marker": "x",
-    "color": "white",
     "markersize": 4.5,
     "markeredgewidth": 1.2,
-    "path_effects": _OUTLINE,
+    "color": "white",
+    "path_effects": [withStroke(linewidth=2.4, foreground="black")],
     "linestyle": "none",
 }
 _CENTRE: dict[str, Any] = {
     "marker": "o",
+    "markersize": 8,
+    "markeredgewidth": 1.3,
+    "markerfacecolor": "none",
     "color": "#e8000b",
-    "markeredgecolor": "white",
-    "markeredgewidth": 0.7,
-    "markersize": 6.5,
+    "path_effects": [withStroke(linewidth=2.5, foreground="white")],
     "linestyle": "none",
 }
 
@@ -165,6 +166,7 @@ def _heat_map(
     lines = axes.contour(
         values,
         levels,
+        origin="lower",
         extent=square,
         colors="white",
         linewidths=0.35,
@@ -244,11 +246,10 @@ def errors_by_radius(
 
 def _label_errors(strip: Axes, axes: Axes, radii: Sequence[float]) -> None:
     strip.set(ylim=(0, 100), yticks=[0, 100], ylabel="not finite\n(%)")
-    axes.set(
-        yscale="log", xscale="log", xticks=radii, xlabel="distance $R$ of $\\mu$ from the origin"
-    )
-    axes.set_xticklabels([f"{radius:g}" for radius in radii])
+    axes.set(xscale="log", yscale="log")
+    axes.set_xticks(radii, [f"{radius:g}" for radius in radii])
     axes.minorticks_off()
+    axes.set_xlabel(r"distance $R$ of $\mu$ from the origin")
     axes.set_ylabel(r"max $|$error$|\,/\,(1+|\log p|)$")
     axes.legend(frameon=False)
     for each in (strip, axes):

@@ -1,0 +1,196 @@
+"""What a run leaves behind: a folder that one command owns, with `results.json` and `table.md`.
+
+``results.json`` holds ::
+
+    {"command": ..., "seed": ..., "rows": [{"row", "column", "mean", "sd", "seeds", "paper"}, ...],
+     "seconds": ..., "commit": ..., "device": ..., "versions": {...}}
+
+A folder with the results of another command is refused before anything is computed.
+"""
+
+import json
+import os
+import platform
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
+from pathlib import Path
+
+from hyperwrap import __version__
+from hyperwrap.errors import UserError
+
+__all__ = ["Row", "Run", "Table", "commit", "tables", "versions"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number, ours beside the paper's: ``mean`` and ``sd`` over ``seeds`` seeds.
+
+    ``mean`` is None where there is nothing finite to average, ``sd`` with one seed, ``paper``
+    where the paper has no such number.
+    """
+
+    row: str
+    column: str
+    mean: float | None
+    sd: float | None = None
+    seeds: int = 1
+    paper: float | None = None
+
+    def cell(self) -> str:
+        """The number as text.
+
+        >>> Row("hyperbolic", "correlation", 0.7671, 0.0042, 5, 0.768).cell()
+        '0.767 ± 0.0042 (paper 0.768)'
+        """
+        if self.mean is None:
+            return "–"
+        sd = "" if self.sd is None else f" ± {self.sd:.2g}"
+        paper = "" if self.paper is None else f" (paper {self.paper:.3g})"
+        return f"{self.mean:.3g}{sd}{paper}"
+
+
+# --- tables ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text; the first of a line names it."""
+
+    columns: list[str]
+    lines: list[list[str]]
+
+    def markdown(self) -> str:
+        rule = ["---"] + ["---:"] * len(self.columns)
+        lines = [["", *self.columns], rule, *self.lines]
+        return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def tables(rows: Iterable[Row]) -> list[Table]:
+    """Rows by columns; where the columns change, a new table begins."""
+    cells: dict[str, dict[str, str]] = {}
+    for row in rows:
+        cells.setdefault(row.row, {})[row.column] = row.cell()
+    return [
+        Table(list(columns), [[name, *line.values()] for name, line in group])
+        for columns, group in groupby(cells.items(), key=lambda item: tuple(item[1]))
+    ]
+
+
+# --- the folder ------------------------------------------------------------------------------
+
+
+class Run:
+    """A folder claimed for one command, and the clock that runs from then on."""
+
+    def __init__(self, folder: Path, command: str, seed: int) -> None:
+        self.folder, self.command, self.seed = folder, command, seed
+        self._start = time.perf_counter()
+        self._may_replace = _owned(folder, command)
+        with _writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()  # better to fail now than after the work
+
+    def write(self, name: str, content: bytes) -> Path:
+        """Writes a file whole, so that a reader finds the old one or the new one.
+
+        Only results of the same command are ever replaced.
+        """
+        path = self.folder / name
+        if path.exists() and not self._may_replace:
+            raise UserError(
+                f"Expected a folder without {name}, or with results of `{self.command}`; "
+                f"{path} exists. Remove it, or choose another folder with -o."
+            )
+        part = path.with_name(f".{name}.{os.getpid()}.part")
+        with _writing(self.folder):
+            try:
+                part.write_bytes(content)
+                os.replace(part, path)
+            finally:
+                part.unlink(missing_ok=True)
+        return path
+
+    def finish(self, rows: Sequence[Row], remark: str, device: str = "cpu") -> None:
+        """Writes ``table.md``, with a remark, and last ``results.json``, which vouches for all."""
+        made = (
+            f"Made by `{self.command}` of hyperwrap {__version__}, seed {self.seed}, on {device}."
+        )
+        texts = [*(table.markdown() for table in tables(rows)), remark, made]
+        self.write("table.md", ("\n\n".join(texts) + "\n").encode())
+        results = {
+            "command": self.command,
+            "seed": self.seed,
+            "rows": [asdict(row) for row in rows],
+            "seconds": round(time.perf_counter() - self._start, 2),
+            "commit": commit(),
+            "device": device,
+            "versions": versions(),
+        }
+        self.write("results.json", (json.dumps(results, indent=2, allow_nan=False) + "\n").encode())
+
+
+def _owned(folder: Path, command: str) -> bool:
+    """Whether the folder holds results of this command; an error if of something else."""
+    try:
+        found = json.loads((folder / "results.json").read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError):
+        found = None
+    owner = found.get("command") if isinstance(found, dict) else None
+    if owner == command:
+        return True
+    other = f"results of `{owner}`" if owner else "a results.json that hyperwrap did not write"
+    raise UserError(
+        f"Expected a new folder or one with results of `{command}`; {folder} holds {other}. "
+        "Choose another folder with -o."
+    )
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"Expected a folder to write results to; {folder} is none ({error.strerror}). "
+            "Choose another folder with -o."
+        ) from None
+
+
+# --- where the numbers come from -------------------------------------------------------------
+
+
+def commit() -> str | None:
+    """The commit of the checkout this package runs from; None if it was installed otherwise."""
+    package = Path(__file__).resolve().parents[1]
+    try:
+        answer = subprocess.run(
+            ["git", "rev-parse", "--show-toplevel", "HEAD"],
+            cwd=package,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    top, head = answer.stdout.splitlines()
+    # An environment inside somebody's repository is not a checkout of hyperwrap.
+    return head if Path(top).resolve() / "src" / "hyperwrap" == package else None
+
+
+def versions() -> dict[str, str]:
+    """Of whatever can change a number or a picture."""
+    found = {"hyperwrap": __version__, "python": platform.python_version()}
+    for name in ("torch", "numpy", "matplotlib", "mpmath"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

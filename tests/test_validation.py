@@ -1,0 +1,369 @@
+"""Bad input gets a message that says what was required and what came."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.distributions import Distribution, Independent, Laplace, MultivariateNormal
+
+import hyperwrap as hw
+from hyperwrap import lorentz
+
+ORIGIN = torch.tensor([1.0, 0.0, 0.0])
+EYE = torch.eye(2)
+LIFT = "To make a point of its space part, use hw.lorentz.lift."
+ONE_OF = "`scale`, `scale_tril`, `covariance_matrix`, `precision_matrix`"
+
+
+def normal(loc: Any = ORIGIN, scale: Any = None, **others: Any) -> hw.WrappedNormal:
+    if scale is None and not set(others) & {"scale_tril", "covariance_matrix", "precision_matrix"}:
+        scale = torch.ones(2)
+    return hw.WrappedNormal(loc, scale, **others)
+
+
+def laplace(n: int = 2, batch: tuple[int, ...] = ()) -> Distribution:
+    return Independent(Laplace(torch.zeros(*batch, n), 1.0), 1)
+
+
+BAD_PARAMETERS: dict[str, tuple[Callable[[], Any], str]] = {
+    "loc off the hyperboloid": (
+        lambda: normal(torch.tensor([2.0, 1.0, 0.0])),
+        f"Expected `loc` on the hyperboloid (time part 1.41); got 2.0. {LIFT}",
+    ),
+    "loc at another curvature": (
+        lambda: normal(k=4.0),
+        f"Expected `loc` on the hyperboloid (time part 0.5); got 1.0. {LIFT}",
+    ),
+    "loc on the lower sheet": (
+        lambda: normal(-ORIGIN),
+        f"Expected `loc` on the hyperboloid (time part 1.0); got -1.0. {LIFT}",
+    ),
+    "one bad loc in a batch": (
+        lambda: normal(torch.stack([ORIGIN, torch.tensor([3.0, 1.0, 0.0])])),
+        f"Expected `loc` on the hyperboloid (time part 1.41); got 3.0. {LIFT}",
+    ),
+    "loc with NaN": (
+        lambda: normal(torch.tensor([1.0, math.nan, 0.0])),
+        "Expected `loc` on the hyperboloid; got NaN or inf. torch.float32 coordinates overflow "
+        "at radius 89/√k: use float64 or smaller radii.",
+    ),
+    "loc past the overflow": (
+        lambda: normal(lorentz.exp0(torch.tensor([100.0, 0.0]))),
+        "Expected `loc` on the hyperboloid; got NaN or inf. torch.float32 coordinates overflow "
+        "at radius 89/√k: use float64 or smaller radii.",
+    ),
+    "loc without dimensions": (
+        lambda: normal(torch.tensor(1.0)),
+        "Expected `loc` of shape (..., n+1) with n ≥ 1, a point of H^n; got ().",
+    ),
+    "loc of H^0": (
+        lambda: normal(torch.tensor([1.0])),
+        "Expected `loc` of shape (..., n+1) with n ≥ 1, a point of H^n; got (1,).",
+    ),
+    "loc a list": (
+        lambda: normal([1.0, 0.0, 0.0]),
+        "Expected `loc` of shape (..., n+1) with n ≥ 1, a point of H^n; got list.",
+    ),
+    "no Σ": (
+        lambda: hw.WrappedNormal(ORIGIN),
+        f"Expected exactly one of {ONE_OF}; got none.",
+    ),
+    "two Σ": (
+        lambda: normal(scale=torch.ones(2), scale_tril=EYE),
+        f"Expected exactly one of {ONE_OF}; got `scale` and `scale_tril`.",
+    ),
+    "scale of another length": (
+        lambda: normal(scale=torch.ones(3)),
+        "Expected `scale` of shape (..., 2), as `loc` is in H^2; got shape (3,).",
+    ),
+    "scale_tril of another size": (
+        lambda: normal(scale_tril=torch.eye(3)),
+        "Expected `scale_tril` of shape (..., 2, 2), as `loc` is in H^2; got shape (3, 3).",
+    ),
+    "covariance a vector": (
+        lambda: normal(covariance_matrix=torch.ones(2)),
+        "Expected `covariance_matrix` of shape (..., 2, 2), as `loc` is in H^2; got shape (2,).",
+    ),
+    "scale zero": (
+        lambda: normal(scale=torch.tensor([1.0, 0.0])),
+        "Expected `scale` > 0; got 0.0.",
+    ),
+    "scale negative": (lambda: normal(scale=-0.5), "Expected `scale` > 0; got -0.5."),
+    "scale NaN": (
+        lambda: normal(scale=torch.tensor([1.0, math.nan])),
+        "Expected `scale` to be finite; got NaN or inf.",
+    ),
+    "scale_tril with an upper triangle": (
+        lambda: normal(scale_tril=torch.ones(2, 2)),
+        "Expected `scale_tril` lower-triangular; got entries above the diagonal.",
+    ),
+    "scale_tril with a negative diagonal": (
+        lambda: normal(scale_tril=torch.tensor([[1.0, 0.0], [0.0, -2.0]])),
+        "Expected a diagonal of `scale_tril` > 0; got -2.0.",
+    ),
+    "scale_tril inf": (
+        lambda: normal(scale_tril=EYE * torch.inf),
+        "Expected `scale_tril` to be finite; got NaN or inf.",
+    ),
+    "covariance not symmetric": (
+        lambda: normal(covariance_matrix=torch.tensor([[1.0, 0.5], [0.25, 1.0]])),
+        "Expected `covariance_matrix` symmetric; got entries that differ by 0.25.",
+    ),
+    "covariance not positive": (
+        lambda: normal(covariance_matrix=torch.tensor([[1.0, 2.0], [2.0, 1.0]])),
+        "Expected `covariance_matrix` positive definite; got eigenvalue -1.0.",
+    ),
+    "precision not positive": (
+        lambda: normal(precision_matrix=torch.tensor([[1.0, 0.0], [0.0, -3.0]])),
+        "Expected `precision_matrix` positive definite; got eigenvalue -3.0.",
+    ),
+    "batches that do not broadcast": (
+        lambda: normal(ORIGIN.expand(3, 3), torch.ones(4, 2)),
+        "Expected batch shapes that broadcast; got loc (3,), scale (4,).",
+    ),
+    "k that does not broadcast": (
+        lambda: normal(ORIGIN.expand(3, 3), k=torch.ones(4)),
+        "Expected batch shapes that broadcast; got loc (3,), scale (), k (4,).",
+    ),
+    "k zero": (lambda: normal(k=0.0), "Expected `k` > 0 (the curvature is −k); got 0.0."),
+    "k negative": (lambda: normal(k=-1.0), "Expected `k` > 0 (the curvature is −k); got -1.0."),
+    "k a negative tensor": (
+        lambda: normal(k=torch.tensor(-1.0)),
+        "Expected `k` > 0 (the curvature is −k); got -1.0.",
+    ),
+    "base over scalars": (
+        lambda: hw.Wrapped(Laplace(torch.zeros(2), 1.0), ORIGIN),
+        "Expected `base` over vectors of length 2, as `loc` is in H^2; got event_shape (); "
+        "wrap it: Independent(base, 1).",
+    ),
+    "base of another length": (
+        lambda: hw.Wrapped(laplace(3), ORIGIN),
+        "Expected `base` over vectors of length 2, as `loc` is in H^2; got event_shape (3,).",
+    ),
+    "base with another batch": (
+        lambda: hw.Wrapped(laplace(batch=(3,)), ORIGIN.expand(4, 3)),
+        "Expected batch shapes that broadcast; got base (3,), loc (4,).",
+    ),
+    "wrapped at a loc off the hyperboloid": (
+        lambda: hw.Wrapped(laplace(), torch.tensor([2.0, 1.0, 0.0])),
+        f"Expected `loc` on the hyperboloid (time part 1.41); got 2.0. {LIFT}",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_PARAMETERS)
+def test_a_bad_parameter_is_named_with_what_was_required_and_what_came(name: str):
+    make, message = BAD_PARAMETERS[name]
+    with pytest.raises(ValueError, match=".") as error:
+        make()
+    assert str(error.value) == message
+
+
+BAD_VALUES: dict[str, tuple[Any, str]] = {
+    "off the hyperboloid": (
+        torch.tensor([2.0, 1.0, 0.0]),
+        f"Expected `value` on the hyperboloid (time part 1.41); got 2.0. {LIFT}",
+    ),
+    "one of many off": (
+        torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.0, 0.0]]),
+        f"Expected `value` on the hyperboloid (time part 1.0); got 0.5. {LIFT}",
+    ),
+    "with inf": (
+        torch.tensor([math.inf, math.inf, 0.0]),
+        "Expected `value` on the hyperboloid; got NaN or inf. torch.float32 coordinates overflow "
+        "at radius 89/√k: use float64 or smaller radii.",
+    ),
+    "with NaN in float64": (
+        torch.tensor([1.0, math.nan, 0.0], dtype=torch.float64),
+        "Expected `value` on the hyperboloid; got NaN or inf. torch.float64 coordinates overflow "
+        "at radius 710/√k: use float64 or smaller radii.",
+    ),
+    "a point of another space": (
+        torch.tensor([1.0, 0.0, 0.0, 0.0]),
+        "Expected `value` of shape (..., 3), points of H^2; got shape (4,).",
+    ),
+    "a tangent vector": (
+        torch.zeros(5, 2),
+        "Expected `value` of shape (..., 3), points of H^2; got shape (5, 2).",
+    ),
+    "a number": (
+        torch.tensor(1.0),
+        "Expected `value` of shape (..., 3), points of H^2; got shape ().",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_VALUES)
+@pytest.mark.parametrize("kind", ["normal", "prior", "laplace"])
+def test_a_bad_value_is_refused_with_what_was_required_and_what_came(kind: str, name: str):
+    elsewhere = lorentz.exp0(torch.tensor([0.3, 0.2]))
+    law = {
+        "normal": lambda: normal(elsewhere),
+        "prior": normal,
+        "laplace": lambda: hw.Wrapped(laplace(), elsewhere),
+    }[kind]()
+    value, message = BAD_VALUES[name]
+    with pytest.raises(ValueError, match=".") as error:
+        law.log_prob(value)
+    assert str(error.value) == message
+
+
+def test_a_value_that_does_not_broadcast_with_the_batch_is_refused():
+    law = normal(ORIGIN.expand(3, 3))
+    with pytest.raises(ValueError, match=".") as error:
+        law.log_prob(ORIGIN.expand(4, 3))
+    expected = "Expected `value` to broadcast with batch_shape (3,); got shape (4, 3)."
+    assert str(error.value) == expected
+
+
+@pytest.mark.parametrize("value", [[1.0, 0.0, 0.0], torch.tensor([1, 0, 0])], ids=["list", "ints"])
+def test_a_value_that_is_no_tensor_of_floats_is_refused_by_name(value: Any):
+    with pytest.raises((TypeError, ValueError), match="`value`"):
+        normal().log_prob(value)
+
+
+@pytest.mark.parametrize("loc", [torch.tensor([1, 0, 0]), torch.ones(3).bool()], ids=str)
+def test_a_loc_of_no_floats_is_refused_by_name(loc: torch.Tensor):
+    with pytest.raises((TypeError, ValueError), match="`loc`"):
+        normal(loc)
+
+
+# --- what is right is let through -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("radius", [0.0, 0.5, 2.0, 5.0])
+def test_a_point_rounded_to_its_dtype_is_a_point(radius: float, dtype: torch.dtype):
+    x = lorentz.exp0(radius * torch.tensor([0.6, 0.8], dtype=torch.float64)).to(dtype)
+    law = normal(x)
+    assert torch.isfinite(law.log_prob(x))
+
+
+@pytest.mark.parametrize("radius", [0.0, 5.0, 20.0, 40.0, 80.0])
+def test_float32_points_are_points_at_every_radius(radius: float):
+    x = lorentz.exp0(radius * torch.nn.functional.normalize(torch.randn(50, 5), dim=-1))
+    assert hw.constraints.hyperboloid.check(x).all()
+    normal(x, torch.ones(5)).log_prob(x)
+
+
+def test_a_scale_broadcasts_from_a_number_a_scalar_tensor_and_a_column():
+    loc = ORIGIN.expand(4, 3)
+    for scale in (0.5, torch.tensor(0.5), torch.tensor([0.5]), torch.full((4, 1), 0.5)):
+        law = normal(loc, scale)
+        assert law.batch_shape == (4,)
+        assert torch.equal(law.scale, torch.full((4, 2), 0.5))
+
+
+# --- without validation ------------------------------------------------------------------------
+
+
+WRONG_VALUES_ONLY = [
+    "loc off the hyperboloid",
+    "loc with NaN",
+    "scale zero",
+    "scale negative",
+    "scale NaN",
+    "scale_tril with an upper triangle",
+    "covariance not symmetric",
+]
+
+
+@pytest.mark.parametrize("name", WRONG_VALUES_ONLY)
+def test_validate_args_false_looks_at_no_parameter(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Distribution, "_validate_args", False)
+    law = BAD_PARAMETERS[name][0]()
+    assert law.batch_shape in ((), (2,))
+
+
+@pytest.mark.parametrize("name", ["off the hyperboloid", "with inf"])
+def test_validate_args_false_looks_at_no_value(name: str):
+    law = normal(validate_args=False)
+    assert law.log_prob(BAD_VALUES[name][0]).shape == ()
+
+
+def test_validate_args_of_the_law_goes_before_the_default(monkeypatch: pytest.MonkeyPatch):
+    bad = BAD_VALUES["off the hyperboloid"][0]
+    monkeypatch.setattr(Distribution, "_validate_args", False)
+    normal().log_prob(bad)
+    with pytest.raises(ValueError, match="Expected `value` on the hyperboloid"):
+        normal(validate_args=True).log_prob(bad)
+
+
+@pytest.mark.parametrize("validate", [True, False])
+def test_expand_keeps_validate_args(validate: bool):
+    bad = BAD_VALUES["off the hyperboloid"][0]
+    for law in (
+        normal(validate_args=validate),
+        hw.Wrapped(laplace(), ORIGIN, validate_args=validate),
+    ):
+        wide = law.expand((2,))
+        if not validate:
+            wide.log_prob(bad)
+            continue
+        with pytest.raises(ValueError, match="Expected `value` on the hyperboloid"):
+            wide.log_prob(bad)
+
+
+# --- overflow is an error, not inf ----------------------------------------------------------------
+
+
+def far_out(validate_args: bool = True) -> hw.WrappedNormal:
+    loc = lorentz.exp0(torch.tensor([87.0, 0.0]))
+    return normal(loc, torch.tensor([4.0, 4.0]), validate_args=validate_args)
+
+
+@pytest.mark.parametrize("method", ["sample", "rsample", "rsample_and_log_prob"])
+def test_samples_past_float32_raise(method: str):
+    with pytest.raises(ValueError, match=".") as error:
+        getattr(far_out(), method)((1000,))
+    message = str(error.value)
+    assert message.startswith(
+        "Expected samples within torch.float32 (radius below 89/√k); got a tangent vector of length"
+    )
+    assert message.endswith("Use float64, a smaller scale or a nearer centre.")
+
+
+def test_the_same_samples_are_fine_in_float64():
+    loc = lorentz.exp0(torch.tensor([87.0, 0.0], dtype=torch.float64))
+    z, log_q = hw.WrappedNormal(loc, 4.0).rsample_and_log_prob((1000,))
+    assert torch.isfinite(z).all()
+    assert torch.isfinite(log_q).all()
+
+
+def test_without_validation_nothing_is_looked_at_and_overflow_is_inf():
+    z = far_out(validate_args=False).rsample((1000,))
+    assert not torch.isfinite(z).all()
+
+
+def test_wrapped_laws_raise_past_float32_too():
+    law = hw.Wrapped(MultivariateNormal(torch.zeros(2), 16 * EYE), far_out().loc)
+    with pytest.raises(ValueError, match=r"Expected samples within torch\.float32"):
+        law.rsample((1000,))
+
+
+def test_a_base_without_rsample_samples_but_does_not_rsample():
+    class NoReparametrisation(MultivariateNormal):
+        has_rsample = False
+
+    law = hw.Wrapped(NoReparametrisation(torch.zeros(2), EYE), ORIGIN)
+    assert not law.has_rsample
+    assert law.sample((3,)).shape == (3, 3)
+    for method in (law.rsample, law.rsample_and_log_prob):
+        with pytest.raises(NotImplementedError, match="its base law has no rsample"):
+            method()
+
+
+# --- the constraint ------------------------------------------------------------------------------
+
+
+def test_the_constraint_says_which_points_are_on_the_hyperboloid():
+    points = torch.tensor(
+        [[1.0, 0.0, 0.0], [2**0.5, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.1, 0.0, 0.0]]
+    )
+    assert hw.constraints.hyperboloid.check(points).tolist() == [True, True, False, False, False]
+    doubled = hw.constraints.Hyperboloid(k=0.25)
+    assert doubled.check(2 * points).tolist() == [True, True, False, False, False]
+    assert not hw.constraints.hyperboloid.check(2 * points).any()
+    assert "0.25" in repr(doubled)
