@@ -9,7 +9,8 @@ term is sampled, and of that only what is left after
   those of ``p`` and of ``q``).
 
 Where the centres coincide nothing is left: value and gradient are exact. Elsewhere the standard
-error is 5 to 700 times smaller than that of averaging ``log p − log q`` over the same samples.
+error was 5 to 700 times smaller than that of averaging ``log p − log q`` over the same 4096 samples
+(eight pairs of laws, n = 2 to 20, apart by up to 5).
 """
 
 from math import sqrt
@@ -110,13 +111,22 @@ def _controls(p: WrappedNormal, q: WrappedDistribution, noise: Tensor, v: Tensor
 
 
 def _regressed_mean(f: Tensor, controls: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean over dim 0 of ``f − β·c`` with the least-squares ``β``, and its standard error."""
+    """Mean over dim 0 of ``f − β·c`` with the least-squares ``β``, and its standard error.
+
+    The estimate is linear in ``f``, with weights ``w = 1/N − c̄ᵀ(CᵀC)⁻¹c``. The largest ``v`` pull the
+    fit towards themselves and would make the error look small, so each residual is enlarged by
+    its leverage (the estimator HC3 of MacKinnon and White 1985).
+    """
     with torch.no_grad():
-        c = (controls - controls.mean(0)).movedim(0, -2)
+        count = f.shape[0]
+        mean = controls.mean(0)
+        c = (controls - mean).movedim(0, -2)
         y = (f - f.mean(0)).movedim(0, -1).unsqueeze(-1)
-        beta = torch.linalg.pinv(c.mT @ c, hermitian=True) @ (c.mT @ y)
-        freedom = f.shape[0] - controls.shape[-1] - 1
-        error = torch.sqrt((y - c @ beta).square().sum((-2, -1)) / freedom / f.shape[0])
+        projection = c @ torch.linalg.pinv(c.mT @ c, hermitian=True)
+        beta = projection.mT @ y
+        weights = 1 / count - projection @ mean.unsqueeze(-1)
+        leverage = 1 / count + dot(projection, c)
+        error = (weights * (y - c @ beta) / (1 - leverage)).square().sum((-2, -1)).sqrt()
         beta = beta.squeeze(-1)
     return f.mean(0) - dot(beta, controls.mean(0)).squeeze(-1), error
 
