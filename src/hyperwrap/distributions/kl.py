@@ -113,9 +113,9 @@ def _controls(p: WrappedNormal, q: WrappedDistribution, noise: Tensor, v: Tensor
 def _regressed_mean(f: Tensor, controls: Tensor) -> tuple[Tensor, Tensor]:
     """Mean over dim 0 of ``f − β·c`` with the least-squares ``β``, and its standard error.
 
-    The estimate is linear in ``f``, with weights ``w = 1/N − c̄ᵀ(CᵀC)⁻¹c``. The largest ``v`` pull the
-    fit towards themselves and would make the error look small, so each residual is enlarged by
-    its leverage (the estimator HC3 of MacKinnon and White 1985).
+    The estimate is linear in ``f``, with weights ``1/N − E[c]ᵀ(CᵀC)⁻¹c``. The largest ``v`` pull
+    the fit towards themselves and would make the error look small, so each residual is enlarged
+    by its leverage (the estimator HC3 of MacKinnon and White 1985).
     """
     with torch.no_grad():
         count = f.shape[0]
