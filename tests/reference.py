@@ -29,9 +29,8 @@ LogDensity = Callable[[Vector], Number]
 
 def exactly(x: Tensor | float) -> Any:
     """A tensor as nested lists of numbers (a number if it has no dimensions), without rounding."""
-    if isinstance(x, Tensor):
-        x = x.detach().double().tolist()
-    return [exactly(row) for row in x] if isinstance(x, list) else mp.mpf(x)
+    rows: Any = x.detach().double().tolist() if isinstance(x, Tensor) else x
+    return [exactly(row) for row in rows] if isinstance(rows, list) else mp.mpf(rows)
 
 
 def over_rows(f: Callable[..., Any], *tensors: Tensor) -> Tensor:
@@ -47,7 +46,7 @@ def as_tensor(x: Any) -> Tensor:
     return torch.tensor(floats(x), dtype=torch.float64)
 
 
-# --- vectors -------------------------------------------------------------------------------------
+# --- vectors ------------------------------------------------------------------------------------
 
 
 def dot(a: Vector, b: Vector) -> Number:
@@ -80,7 +79,7 @@ def tangent(x: Vector, space: Vector) -> Vector:
     return [dot(x[1:], space) / x[0], *space]
 
 
-# --- geometry: space parts in, ambient vectors out -----------------------------------------------
+# --- geometry: space parts in, ambient vectors out ----------------------------------------------
 
 
 def dist(x: Vector, y: Vector, k: Number = 1) -> Number:
@@ -129,7 +128,7 @@ def unwrap(x: Vector, y: Vector, k: Number = 1) -> Vector:
     return pull(x, log(x, y, k)[1:], k)
 
 
-# --- functions of a radius ------------------------------------------------------------------------
+# --- functions of a radius ----------------------------------------------------------------------
 
 
 def sinhc(r: Number) -> Number:
@@ -144,7 +143,7 @@ def asinhc(r: Number) -> Number:
     return mp.asinh(r) / r if r else mp.one
 
 
-# --- densities --------------------------------------------------------------------------------------
+# --- densities ----------------------------------------------------------------------------------
 
 
 def cholesky(a: Matrix) -> Matrix:
@@ -197,7 +196,7 @@ def _normal(square: Number, log_det_root: Number, n: int) -> Number:
 
 
 def log_prob(z: Vector, mu: Vector, base: LogDensity, k: Number = 1) -> Number:
-    """Algorithm 2 for the space parts of ``z`` and ``μ``: the base law at ``v``, less the log-det."""
+    """Algorithm 2 for the space parts of ``z`` and ``μ``."""
     return log_prob_of_tangent(unwrap(mu, z, k), base, k)
 
 
@@ -206,8 +205,8 @@ def log_prob_of_tangent(v: Vector, base: LogDensity, k: Number = 1) -> Number:
 
 
 def mean_log_sinhc(variances: Sequence[float], k: float = 1.0) -> float:
-    """``E[log sinhc(√k|v|)]`` for ``v ~ N(0, diag)``, by quadrature; ``diag`` isotropic or n = 2."""
-    ctx = MPContext()
+    """``E[log sinhc(√k|v|)]`` for ``v ~ N(0, diag)``, by quadrature; isotropic, or n = 2."""
+    ctx: Any = MPContext()
     ctx.dps = 20
     n, root = len(variances), ctx.sqrt(k)
 

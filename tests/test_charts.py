@@ -109,7 +109,7 @@ def some_points(n: int, k: float, count: int = 20, radius: float = 2.5) -> Tenso
     return lorentz.exp0(torch.cat([v, axes, -axes[1:]]), k=k)
 
 
-# --- round trips and distances ---------------------------------------------------------------------
+# --- round trips and distances ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("k", CURVATURES)
@@ -157,7 +157,7 @@ def test_the_origin_is_the_centre_of_the_balls_and_i_in_the_halfspace():
     assert charts.to_halfspace(o, k=4.0).tolist() == [0, 0, 1]
 
 
-# --- the metric, with autograd as witness --------------------------------------------------------
+# --- the metric, with autograd as witness -------------------------------------------------------
 
 
 def gram(f: Callable[[Tensor], Tensor], y: Tensor) -> Tensor:
@@ -173,9 +173,7 @@ def gram(f: Callable[[Tensor], Tensor], y: Tensor) -> Tensor:
 def test_log_volume_is_half_the_log_determinant_of_the_metric(chart: Chart, n: int, k: float):
     y = chart.to(some_points(n, k), k=k)
     metric = gram(lambda t: chart.back(t, k=k), y)
-    torch.testing.assert_close(
-        chart.log_volume(y, k=k), metric.logdet() / 2, rtol=1e-9, atol=1e-9
-    )
+    torch.testing.assert_close(chart.log_volume(y, k=k), metric.logdet() / 2, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("k", CURVATURES)
@@ -267,7 +265,7 @@ def test_a_density_given_in_a_chart_has_mass_one(name: str, k: float):
     assert (density * area).sum().item() == pytest.approx(1, abs=1e-6)
 
 
-# --- float32 and large radii ------------------------------------------------------------------------
+# --- float32 and large radii --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("radius", [0.0, 1.0, 5.0, 12.0, 40.0])

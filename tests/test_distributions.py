@@ -1,4 +1,4 @@
-"""Properties that every wrapped law has, over the registry in conftest, and the accuracy bars."""
+"""Properties that every wrapped law has, over the registry, and the accuracy bars."""
 
 import math
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import reference
 import torch
-from conftest import NORMAL_CASES, SIGMA_FORMS, Case
+from registry import NORMAL_CASES, SIGMA_FORMS, Case
 from scipy import stats
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
@@ -29,7 +29,7 @@ F32, F64 = torch.float32, torch.float64
 CURVATURES = [0.25, 1.0, 4.0]
 
 
-# --- independent formulas in float64, for moderate radii ------------------------------------------
+# --- independent formulas in float64, for moderate radii ----------------------------------------
 
 
 def inner(u: Tensor, v: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ def on_circle(angle: Tensor) -> Tensor:
     return torch.stack([angle.cos(), angle.sin()], -1)
 
 
-# --- shapes and conventions -----------------------------------------------------------------------
+# --- shapes and conventions ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sample_shape", [(), (3,), (2, 3)], ids=str)
@@ -116,7 +116,7 @@ def test_samples_are_in_the_support_and_parameters_in_their_constraints(
     assert set(law.arg_constraints) >= {"loc"}
     for name, constraint in law.arg_constraints.items():
         if name in vars(law):
-            assert constraint.check(getattr(law, name)).all(), name  # pyright: ignore[reportAttributeAccessIssue]
+            assert constraint.check(getattr(law, name)).all(), name
 
 
 def test_the_support_is_the_hyperboloid_and_not_the_whole_space(case: Case):
@@ -177,9 +177,7 @@ def test_expanded_samples_differ_from_each_other(case: Case):
 
 def test_parameters_with_different_batches_broadcast():
     loc = lorentz.exp0(torch.randn(3, 1, 2, dtype=F64))
-    law = hw.WrappedNormal(
-        loc, torch.rand(4, 2, dtype=F64) + 0.5, k=torch.ones(2, 1, 1, dtype=F64)
-    )
+    law = hw.WrappedNormal(loc, torch.rand(4, 2, dtype=F64) + 0.5, k=torch.ones(2, 1, 1, dtype=F64))
     assert law.batch_shape == (2, 3, 4)
     z, log_q = law.rsample_and_log_prob((5,))
     assert z.shape == (5, 2, 3, 4, 3)
@@ -263,7 +261,7 @@ def test_every_form_of_sigma_is_available_as_an_attribute(case: Case):
     assert law.covariance_matrix.shape == (*case.batch, case.n, case.n)
 
 
-# --- total mass, by quadrature in geodesic polar coordinates about the origin -----------------------
+# --- total mass, by quadrature in geodesic polar coordinates about the origin -------------------
 
 
 def mass_on_h2(law: Any, k: float, reach: float) -> float:
@@ -298,7 +296,7 @@ FULL = {
 @pytest.mark.parametrize("radius", [0.0, 0.7])
 def test_wrapped_normals_have_mass_one(n: int, k: float, form: str, radius: float):
     loc = lorentz.exp0(radius * torch.tensor([0.6, -0.8, 0.0][:n], dtype=F64), k=k)
-    law = hw.WrappedNormal(loc, **SIGMA_FORMS[form](FULL[n]), k=k)  # pyright: ignore[reportArgumentType]
+    law = hw.WrappedNormal(loc, **SIGMA_FORMS[form](FULL[n]), k=k)
     mass = {2: mass_on_h2, 3: mass_on_h3}[n]
     assert mass(law, k, reach=radius + 4.5) == pytest.approx(1, abs=1e-4)
 
@@ -342,13 +340,14 @@ def test_mass_is_one_far_from_the_origin(radius: float, dtype: torch.dtype, allo
     assert mass == pytest.approx(1, abs=allowed)
 
 
-# --- samples fit the density ----------------------------------------------------------------------
+# --- samples fit the density --------------------------------------------------------------------
 
 LEVEL = 1e-3  # seeds are fixed: a test that passes keeps passing
 
 
 def assert_fits(x: Tensor, law: Any) -> None:
-    assert stats.kstest(x.detach().double().flatten().numpy(), law).pvalue > LEVEL
+    fit = stats.kstest(x.detach().double().flatten().numpy(), law)
+    assert float(fit[1]) > LEVEL, fit  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("k", CURVATURES)
@@ -358,7 +357,7 @@ def test_whitened_samples_have_the_radius_and_angles_of_a_gaussian(
     form: str, radius: float, k: float
 ):
     loc = lorentz.exp0(radius / math.sqrt(k) * torch.tensor([0.6, -0.48, 0.64], dtype=F64), k=k)
-    law = hw.WrappedNormal(loc, **SIGMA_FORMS[form](FULL[3]), k=k)  # pyright: ignore[reportArgumentType]
+    law = hw.WrappedNormal(loc, **SIGMA_FORMS[form](FULL[3]), k=k)
     tril = {"scalar": 0.6 * torch.eye(3, dtype=F64), "scale": FULL[3].diagonal().diag()}
     v = lorentz.unwrap(loc, law.sample((4000,)), k=k)
     white = torch.linalg.solve_triangular(tril.get(form, FULL[3]), v.mT, upper=False).mT
@@ -366,7 +365,9 @@ def test_whitened_samples_have_the_radius_and_angles_of_a_gaussian(
     assert_fits(length, stats.chi(3).cdf)
     assert_fits(white[:, 0] / length, stats.uniform(-1, 2).cdf)
     assert_fits(torch.atan2(white[:, 2], white[:, 1]), stats.uniform(-math.pi, 2 * math.pi).cdf)
-    assert stats.spearmanr(length.numpy(), white[:, 0].numpy()).pvalue > LEVEL
+    # Length and direction are independent.
+    correlation = torch.corrcoef(torch.stack([length, white[:, 0] / length]))[0, 1]
+    assert abs(correlation) < 3.5 / math.sqrt(4000)
 
 
 @pytest.mark.parametrize("radius", [0.5, 3.0])
@@ -456,7 +457,7 @@ def test_a_normal_is_not_divided_by_its_own_norm():
 # --- derivatives -------------------------------------------------------------------------------
 
 
-def sigma_of(form: str, free: Tensor) -> dict[str, Tensor]:
+def sigma_of(form: str, free: Tensor) -> dict[str, Any]:
     """A valid Σ from a free matrix, so that finite differences stay within its form."""
     if form == "scale":
         return {form: free.diagonal()}
@@ -571,7 +572,8 @@ def test_second_derivatives_are_finite_everywhere(site: str, dtype: torch.dtype)
     scale = torch.tensor([0.7, 0.5], dtype=dtype, requires_grad=True)
     log_p = hw.WrappedNormal(lorentz.lift(mu), scale).log_prob(lorentz.lift(z))
     first = torch.autograd.grad(log_p, (mu, z, scale), create_graph=True)
-    second = torch.autograd.grad(sum(g.sum() for g in first), (mu, z, scale))  # pyright: ignore[reportArgumentType]
+    total = torch.stack([g.sum() for g in first]).sum()
+    second = torch.autograd.grad(total, (mu, z, scale))
     assert all(torch.isfinite(g).all() for g in (*first, *second))
 
 
@@ -603,10 +605,10 @@ def test_gradients_reach_sigma(form: str):
         assert gradient.diagonal().abs().min() > 1e-3
 
 
-# --- the bars: accuracy against mpmath, from the same floats ---------------------------------------
+# --- the bars: accuracy against mpmath, from the same floats ------------------------------------
 
 
-def spread_out_sigma(form: str, n: int, dtype: torch.dtype) -> dict[str, Tensor]:
+def spread_out_sigma(form: str, n: int, dtype: torch.dtype) -> dict[str, Any]:
     """Σ of condition number 100: standard deviations from .15 to 1.5 along turned axes."""
     g = torch.Generator().manual_seed(n)
     deviations = torch.logspace(math.log10(0.15), math.log10(1.5), n, dtype=F64)
@@ -626,7 +628,7 @@ def spread_out_sigma(form: str, n: int, dtype: torch.dtype) -> dict[str, Tensor]
 
 
 def around_a_centre(
-    n: int, radius: float, sigma: dict[str, Tensor], dtype: torch.dtype, k: float, count: int
+    n: int, radius: float, sigma: dict[str, Any], dtype: torch.dtype, k: float, count: int
 ) -> tuple[Tensor, Tensor]:
     """A centre at a radius and points within a few σ of it, both as space parts in the dtype."""
     g = torch.Generator().manual_seed(17)
@@ -676,9 +678,7 @@ def test_float64_log_prob_is_within_1e_6_to_radius_20(n: int, radius: float, for
 @pytest.mark.parametrize(("dtype", "bar"), [(F32, 5e-6), (F64, 1e-9)], ids=str)
 @pytest.mark.parametrize("radius", [1.0, 8.0, 12.0])
 @pytest.mark.parametrize("k", [0.25, 4.0])
-def test_the_bars_hold_at_other_curvatures(
-    k: float, radius: float, dtype: torch.dtype, bar: float
-):
+def test_the_bars_hold_at_other_curvatures(k: float, radius: float, dtype: torch.dtype, bar: float):
     for form in ("scale", "covariance_matrix"):
         assert error_of_log_prob(5, radius, form, dtype, k) <= bar
 
@@ -706,7 +706,8 @@ def test_float32_gradients_are_those_of_float64_at_the_same_floats(radius: float
 
     def gradients(dtype: torch.dtype) -> list[Tensor]:
         leaves = [t.detach().to(dtype).requires_grad_() for t in (mu, z, sigma[form])]
-        law = hw.WrappedNormal(lorentz.lift(leaves[0]), **{form: leaves[2]})
+        parameter: dict[str, Any] = {form: leaves[2]}
+        law = hw.WrappedNormal(lorentz.lift(leaves[0]), **parameter)
         log_p = law.log_prob(lorentz.lift(leaves[1]))
         return [g.double() for g in torch.autograd.grad(log_p.sum(), leaves)]
 
@@ -726,7 +727,7 @@ def test_float32_rsample_and_log_prob_is_within_1e_6_at_every_radius(
     d = torch.randn(n)
     drawn = []
     for r in (0.0, radius):
-        law = hw.WrappedNormal(lorentz.exp0(r * d / d.norm()), **sigma)  # pyright: ignore[reportArgumentType]
+        law = hw.WrappedNormal(lorentz.exp0(r * d / d.norm()), **sigma)
         torch.manual_seed(11)
         drawn.append(law.rsample_and_log_prob((12,)))
     (z, log_q_there), (far, log_q) = drawn

@@ -1,4 +1,4 @@
-"""The Lorentz model: identities, agreement with mpmath to radius 40, derivatives, shapes, dtypes."""
+"""The Lorentz model: identities, mpmath to radius 40, derivatives, shapes, dtypes."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ DTYPES = [torch.float32, torch.float64]
 CURVATURES = [0.25, 1.0, 4.0]
 
 
-# --- making points and vectors -------------------------------------------------------------------
+# --- making points and vectors ------------------------------------------------------------------
 
 
 def directions(count: int, n: int, seed: int = 0) -> Tensor:
@@ -42,7 +42,7 @@ def rounded(x: Tensor, dtype: torch.dtype, k: float = 1.0) -> Tensor:
     return lorentz.lift(x[..., 1:].to(dtype), k=k)
 
 
-# --- identities ----------------------------------------------------------------------------------
+# --- identities ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("k", CURVATURES)
@@ -145,7 +145,9 @@ class TestIdentities:
         torch.testing.assert_close(lorentz.dist(x, y, k=k), lorentz.dist(c * x, c * y) / c)
         torch.testing.assert_close(lorentz.exp(x, u, k=k), lorentz.exp(c * x, c * u) / c)
         torch.testing.assert_close(lorentz.log(x, y, k=k), lorentz.log(c * x, c * y) / c)
-        torch.testing.assert_close(lorentz.transport(x, y, u, k=k), lorentz.transport(c * x, c * y, u))
+        torch.testing.assert_close(
+            lorentz.transport(x, y, u, k=k), lorentz.transport(c * x, c * y, u)
+        )
 
     def test_distance_from_the_origin_is_the_radius(self, n: int, k: float):
         o = lorentz.origin(n, k=k, dtype=F64)
@@ -233,7 +235,7 @@ def test_float64_distance_and_unwrap_lose_at_most_three_digits(place: str, radiu
 
 
 def one_ulp(f: Callable[..., Any], inputs: tuple[Tensor, ...], truth: Tensor) -> Tensor:
-    """How far an ulp of the inputs moves the truth: what no function of floats can do better than."""
+    """How far an ulp of the inputs moves the truth: no function of floats can do better."""
     g = torch.Generator().manual_seed(7)
     moved = []
     for _ in range(4):
@@ -443,9 +445,7 @@ def test_first_and_second_derivatives_are_right_everywhere(name: str, place: str
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("space", [[0.0, 0.0], [0.8, -0.3], [70.0, 40.0]], ids=str)
-def test_distance_of_a_point_to_itself_is_0_with_gradient_0(
-    space: list[float], dtype: torch.dtype
-):
+def test_distance_of_a_point_to_itself_is_0_with_gradient_0(space: list[float], dtype: torch.dtype):
     s = torch.tensor(space, dtype=dtype, requires_grad=True)
     t = s.detach().clone().requires_grad_()
     d = lorentz.dist(lorentz.lift(s), lorentz.lift(t))
@@ -465,7 +465,7 @@ def test_gradients_flow_to_a_batch_of_curvatures(name: str):
         torch.testing.assert_close(together[i], f(*(t[i] for t in free), ki))
 
 
-# --- shapes, dtypes, calling conventions -----------------------------------------------------------
+# --- shapes, dtypes, calling conventions --------------------------------------------------------
 
 
 def ambient_arguments(
@@ -562,7 +562,7 @@ def test_arguments_may_be_named(name: str):
 
 def test_lift_takes_its_argument_by_name():
     s = torch.tensor([3.0, 4.0])
-    assert torch.equal(lorentz.lift(space=s), lorentz.lift(s))
+    assert torch.equal(lorentz.lift(space=s), lorentz.lift(s))  # pyright: ignore[reportCallIssue]
 
 
 @pytest.mark.parametrize("name", [*FUNCTIONS, "lift"])

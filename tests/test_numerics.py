@@ -201,9 +201,7 @@ def test_time_part_is_exact_up_to_radius_80(dtype: torch.dtype):
     expected = reference.over_rows(lambda row: reference.point(row)[0], y)
     found = numerics.time_part(y).squeeze(-1)
     assert found.dtype == dtype
-    torch.testing.assert_close(
-        found.double(), expected, rtol=2 * torch.finfo(dtype).eps, atol=0.0
-    )
+    torch.testing.assert_close(found.double(), expected, rtol=2 * torch.finfo(dtype).eps, atol=0.0)
 
 
 def test_time_part_passes_gradgradcheck_including_zero():

@@ -156,7 +156,7 @@ BAD_PARAMETERS: dict[str, tuple[Callable[[], Any], str]] = {
 @pytest.mark.parametrize("name", BAD_PARAMETERS)
 def test_a_bad_parameter_is_named_with_what_was_required_and_what_came(name: str):
     make, message = BAD_PARAMETERS[name]
-    with pytest.raises(ValueError, match=".") as error:
+    with pytest.raises(ValueError, match="Expected ") as error:
         make()
     assert str(error.value) == message
 
@@ -174,11 +174,6 @@ BAD_VALUES: dict[str, tuple[Any, str]] = {
         torch.tensor([math.inf, math.inf, 0.0]),
         "Expected `value` on the hyperboloid; got NaN or inf. torch.float32 coordinates overflow "
         "at radius 89/√k: use float64 or smaller radii.",
-    ),
-    "with NaN in float64": (
-        torch.tensor([1.0, math.nan, 0.0], dtype=torch.float64),
-        "Expected `value` on the hyperboloid; got NaN or inf. torch.float64 coordinates overflow "
-        "at radius 710/√k: use float64 or smaller radii.",
     ),
     "a point of another space": (
         torch.tensor([1.0, 0.0, 0.0, 0.0]),
@@ -205,17 +200,24 @@ def test_a_bad_value_is_refused_with_what_was_required_and_what_came(kind: str, 
         "laplace": lambda: hw.Wrapped(laplace(), elsewhere),
     }[kind]()
     value, message = BAD_VALUES[name]
-    with pytest.raises(ValueError, match=".") as error:
+    with pytest.raises(ValueError, match="Expected ") as error:
         law.log_prob(value)
     assert str(error.value) == message
 
 
 def test_a_value_that_does_not_broadcast_with_the_batch_is_refused():
     law = normal(ORIGIN.expand(3, 3))
-    with pytest.raises(ValueError, match=".") as error:
+    with pytest.raises(ValueError, match="Expected ") as error:
         law.log_prob(ORIGIN.expand(4, 3))
     expected = "Expected `value` to broadcast with batch_shape (3,); got shape (4, 3)."
     assert str(error.value) == expected
+
+
+def test_float64_is_not_advised_to_those_who_have_it():
+    value = torch.tensor([1.0, math.nan, 0.0], dtype=torch.float64)
+    with pytest.raises(ValueError, match="got NaN or inf") as error:
+        normal().log_prob(value)
+    assert "use float64" not in str(error.value)
 
 
 @pytest.mark.parametrize("value", [[1.0, 0.0, 0.0], torch.tensor([1, 0, 0])], ids=["list", "ints"])
@@ -230,10 +232,12 @@ def test_a_loc_of_no_floats_is_refused_by_name(loc: torch.Tensor):
         normal(loc)
 
 
-# --- what is right is let through -----------------------------------------------------------------
+# --- what is right is let through ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str
+)
 @pytest.mark.parametrize("radius", [0.0, 0.5, 2.0, 5.0])
 def test_a_point_rounded_to_its_dtype_is_a_point(radius: float, dtype: torch.dtype):
     x = lorentz.exp0(radius * torch.tensor([0.6, 0.8], dtype=torch.float64)).to(dtype)
@@ -253,7 +257,7 @@ def test_a_scale_broadcasts_from_a_number_a_scalar_tensor_and_a_column():
     for scale in (0.5, torch.tensor(0.5), torch.tensor([0.5]), torch.full((4, 1), 0.5)):
         law = normal(loc, scale)
         assert law.batch_shape == (4,)
-        assert torch.equal(law.scale, torch.full((4, 2), 0.5))
+        assert torch.equal(vars(law)["scale"], torch.full((4, 2), 0.5))
 
 
 # --- without validation ------------------------------------------------------------------------
@@ -306,7 +310,7 @@ def test_expand_keeps_validate_args(validate: bool):
             wide.log_prob(bad)
 
 
-# --- overflow is an error, not inf ----------------------------------------------------------------
+# --- overflow is an error, not inf --------------------------------------------------------------
 
 
 def far_out(validate_args: bool = True) -> hw.WrappedNormal:
@@ -316,7 +320,7 @@ def far_out(validate_args: bool = True) -> hw.WrappedNormal:
 
 @pytest.mark.parametrize("method", ["sample", "rsample", "rsample_and_log_prob"])
 def test_samples_past_float32_raise(method: str):
-    with pytest.raises(ValueError, match=".") as error:
+    with pytest.raises(ValueError, match="Expected ") as error:
         getattr(far_out(), method)((1000,))
     message = str(error.value)
     assert message.startswith(
@@ -355,7 +359,7 @@ def test_a_base_without_rsample_samples_but_does_not_rsample():
             method()
 
 
-# --- the constraint ------------------------------------------------------------------------------
+# --- the constraint -----------------------------------------------------------------------------
 
 
 def test_the_constraint_says_which_points_are_on_the_hyperboloid():

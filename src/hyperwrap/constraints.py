@@ -73,6 +73,7 @@ def overflow_radius(dtype: torch.dtype) -> float:
 
 
 hyperboloid = Hyperboloid()
+"""The hyperboloid of curvature −1."""
 
 
 class ExpOrigin(Transform):

@@ -8,7 +8,7 @@ from math import sqrt
 
 from torch import Tensor
 
-__all__ = ["Curvature", "over", "root", "times"]
+__all__ = ["Curvature", "over", "require_positive", "root", "times"]
 
 Curvature = float | Tensor
 
@@ -17,9 +17,15 @@ def root(k: Curvature, like: Tensor) -> Curvature:
     """``√k``, ready to multiply vectors shaped and typed as ``like``."""
     if isinstance(k, Tensor):
         return k.to(like).sqrt().unsqueeze(-1)
-    if not k > 0:
-        raise ValueError(f"Expected `k` > 0 (the curvature is −k); got {k}.")
+    require_positive(k)
     return sqrt(k)
+
+
+def require_positive(k: Curvature) -> None:
+    """Raises a `ValueError` unless all of ``k`` is positive."""
+    least = k.min().item() if isinstance(k, Tensor) and k.numel() else k
+    if not least > 0:
+        raise ValueError(f"Expected `k` > 0 (the curvature is −k); got {least}.")
 
 
 def times(x: Tensor, c: Curvature) -> Tensor:

@@ -202,6 +202,7 @@ class _Radius(torch.autograd.Function):
         one = 1 / about
         y = z[..., 1:] * one
         q = _dot(y, y)
+        # At the origin the least positive number stands for 0, and every 0/0 below is 1.
         length = (about * q.sqrt()).clamp_min(torch.finfo(z.dtype).tiny)
         z0 = about * torch.sqrt(one * one + q)
         rho = torch.log1p(length * (1 + length / (1 + z0)))

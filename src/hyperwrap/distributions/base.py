@@ -18,7 +18,7 @@ from torch.distributions import Distribution, constraints
 
 from hyperwrap import lorentz
 from hyperwrap.constraints import Hyperboloid, hyperboloid, overflow_radius
-from hyperwrap.curvature import Curvature
+from hyperwrap.curvature import Curvature, require_positive
 from hyperwrap.numerics import at_least_float32, log_sinhc_sqrt, squared_norm, traced, wide
 
 __all__ = ["WrappedDistribution"]
@@ -61,6 +61,7 @@ class WrappedDistribution(Distribution, ABC):
             Distribution._validate_args if validate_args is None else validate_args
         )
         if self._checks(loc):
+            require_positive(k)
             Hyperboloid(k).require("loc", loc)
         self._at_origin = is_constant(loc) and not loc[1:].any()
 
@@ -76,9 +77,11 @@ class WrappedDistribution(Distribution, ABC):
 
     @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> Hyperboloid:  # pyright: ignore
+        """The hyperboloid of curvature ``−k``."""
         return Hyperboloid(self.k)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Points ``(*sample_shape, *batch_shape, n+1)`` without gradients (Algorithm 1)."""
         with torch.no_grad():
             return self._wrap(self._draw(self._extended_shape_of_v(sample_shape))[0])[0]
 
@@ -111,10 +114,11 @@ class WrappedDistribution(Distribution, ABC):
     def _wrap(self, v: Tensor) -> tuple[Tensor, Tensor]:
         z, log_sinhc = lorentz.wrap_and_log_det(self.loc, v, k=self.k)
         if self._checks(z) and not torch.isfinite(z).all():
+            centre = lorentz.log0(self.loc, k=self.k).norm(dim=-1).max()
             raise ValueError(
                 f"Expected samples within {z.dtype} (radius below {overflow_radius(z.dtype):.0f}"
                 f"/√k); got a tangent vector of length {v.norm(dim=-1).max().item():.3g} at a "
-                "centre that far out. Use float64, a smaller scale or a nearer centre."
+                f"centre of radius {centre.item():.3g}. Use float64, a smaller scale or a nearer centre."
             )
         return z, log_sinhc
 

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Size, Tensor
-from torch.distributions import kl_divergence, register_kl
+from torch.distributions import Distribution, MixtureSameFamily, kl_divergence, register_kl
 
 from hyperwrap import lorentz
 from hyperwrap.distributions.base import WrappedDistribution
@@ -28,8 +28,8 @@ from hyperwrap.numerics import dot, log_sinhc_sqrt, squared_norm, traced, wide
 
 __all__ = ["KLEstimate", "kl"]
 
-P = TypeVar("P", bound=WrappedDistribution)
-Q = TypeVar("Q", bound=WrappedDistribution)
+P = TypeVar("P", bound=Distribution)
+Q = TypeVar("Q", bound=Distribution)
 
 _PAIRS = 256  # of the rule behind `kl_divergence`
 
@@ -38,11 +38,15 @@ class KLEstimate(NamedTuple):
     """An estimate of a divergence and the standard error that the sampling causes."""
 
     estimate: Tensor
+    """``KL(p‖q)``, over the broadcast batch shapes."""
     standard_error: Tensor
+    """Its standard deviation over repetitions, as estimated from this one."""
 
 
-def kl(p: WrappedDistribution, q: WrappedDistribution, num_samples: int = 1024) -> KLEstimate:
+def kl(p: WrappedDistribution, q: Distribution, num_samples: int = 1024) -> KLEstimate:
     """``KL(p‖q)`` from ``num_samples`` draws of ``p``, shape: the broadcast batch shapes.
+
+    ``q`` may be a mixture of wrapped laws.
 
     >>> loc = hw.lorentz.exp0(torch.tensor([1.0, 2.0]))
     >>> p = hw.WrappedNormal(loc, torch.tensor([0.5, 0.2]))
@@ -62,14 +66,21 @@ def kl(p: WrappedDistribution, q: WrappedDistribution, num_samples: int = 1024) 
 
 
 @register_kl(WrappedNormal, WrappedDistribution)
-def _kl_wrapped_normal(p: WrappedNormal, q: WrappedDistribution) -> Tensor:
+@register_kl(WrappedNormal, MixtureSameFamily)
+def _kl_wrapped_normal(p: WrappedNormal, q: Distribution) -> Tensor:
     """The same with 256 pairs of a Sobol sequence instead of random draws: deterministic."""
     p, q = _comparable(p, q)
-    engine = torch.quasirandom.SobolEngine(p.n, scramble=True, seed=0)
-    uniform = engine.draw(_PAIRS, dtype=torch.float64).clamp_(1e-12, 1 - 1e-12)
-    noise = torch.special.ndtri(uniform).to(p.loc)
-    noise = noise.view(_PAIRS, *[1] * len(p.batch_shape), p.n)
+    noise = _sobol_normal(p.n).to(p.loc).view(_PAIRS, *[1] * len(p.batch_shape), p.n)
     return _from_noise(p, q, noise.expand(_PAIRS, *p.batch_shape, p.n)).estimate
+
+
+@torch.compiler.assume_constant_result
+def _sobol_normal(n: int) -> Tensor:
+    """A low-discrepancy sample of ``N(0, I)``, ``(256, n)``."""
+    uniform = torch.quasirandom.SobolEngine(n, scramble=True, seed=0).draw(
+        _PAIRS, dtype=torch.float64
+    )
+    return torch.special.ndtri(uniform.clamp(1e-12, 1 - 1e-12))
 
 
 @register_kl(Wrapped, WrappedDistribution)
@@ -83,18 +94,18 @@ def _kl_wrapped(p: Wrapped, q: WrappedDistribution) -> Tensor:
     )
 
 
-def _from_noise(p: WrappedNormal, q: WrappedDistribution, noise: Tensor) -> KLEstimate:
+def _from_noise(p: WrappedNormal, q: Distribution, noise: Tensor) -> KLEstimate:
     """The estimate from white noise ``(pairs, *batch, n)`` and its mirror image."""
     v = wide(p._sigma.colour(noise))
     loc = wide(p.loc)
     ahead, behind = (q.log_prob(lorentz.wrap(loc, u, k=p.k)) for u in (v, -v))
     controls = _controls(p, q, wide(noise), v)
     mean, error = _regressed_mean(-(ahead + behind) / 2, controls)
-    dtype = torch.promote_types(p.loc.dtype, q.loc.dtype)
+    dtype = p.loc.dtype
     return KLEstimate((mean - p._wide_entropy()).to(dtype), error.to(dtype))
 
 
-def _controls(p: WrappedNormal, q: WrappedDistribution, noise: Tensor, v: Tensor) -> Tensor:
+def _controls(p: WrappedNormal, q: Distribution, noise: Tensor, v: Tensor) -> Tensor:
     """Even functions of ``v`` with mean 0, ``(pairs, *batch, controls)``."""
     pairs, n = noise.shape[0], p.n
     log_sinhc = log_sinhc_sqrt(p._k_times(squared_norm(v)))
@@ -133,12 +144,22 @@ def _regressed_mean(f: Tensor, controls: Tensor) -> tuple[Tensor, Tensor]:
 
 def _comparable(p: P, q: Q) -> tuple[P, Q]:
     """Both laws over the common batch, or an error if they live on different spaces."""
-    if p.n != q.n:
-        raise ValueError(f"Expected `p` and `q` on one space; got H^{p.n} and H^{q.n}.")
-    if not traced(p.loc, q.loc) and (torch.as_tensor(p.k) != torch.as_tensor(q.k)).any():
-        raise ValueError(f"Expected `p` and `q` of one curvature; got k={p.k} and k={q.k}.")
+    here, there = _space("p", p), _space("q", q)
+    if here.n != there.n:
+        raise ValueError(f"Expected `p` and `q` on one space; got H^{here.n} and H^{there.n}.")
+    if not traced(here.loc, there.loc) and torch.ne(*map(torch.as_tensor, (here.k, there.k))).any():
+        raise ValueError(f"Expected `p` and `q` of one curvature; got k={here.k} and k={there.k}.")
     batch = torch.broadcast_shapes(p.batch_shape, q.batch_shape)
     return _over(p, batch), _over(q, batch)
+
+
+def _space(name: str, law: Distribution) -> WrappedDistribution:
+    """The wrapped law inside, which knows the dimension and the curvature."""
+    if isinstance(law, MixtureSameFamily):
+        return _space(name, law.component_distribution)
+    if isinstance(law, WrappedDistribution):
+        return law
+    raise ValueError(f"Expected `{name}` on hyperbolic space; got {type(law).__name__}.")
 
 
 def _over(law: P, batch: Size) -> P:

@@ -19,15 +19,13 @@ For a law with independent coordinates the product runs over ``E[e^{−t k v_i²
 integral on the line each, taken by a second doubly exponential rule.
 """
 
-from copy import copy
 from functools import cache
-from math import cosh, exp, pi, sinh, sqrt
-from typing import cast
+from math import cosh, exp, pi, sinh, sqrt, tanh
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
-from torch.distributions.constraints import Constraint
+from torch.distributions.constraints import real
 
 from hyperwrap.curvature import Curvature
 from hyperwrap.numerics import wide
@@ -53,27 +51,46 @@ def mean_log_sinhc_product(law: Distribution, root_k: Curvature) -> Tensor:
 
     ``law`` has the coordinates as its last batch dimension; ``root_k`` broadcasts against it.
     """
-    like = wide(law.sample())
-    t, weight = _tensors(_rule(), like)
-    u, du = _tensors(_half_line(), like)
-    u, du = torch.cat([u, -u]), torch.cat([du, du])
-    mass = du.view(-1, *[1] * like.dim()) * _density(law, u, root_k)
-    lost = -torch.expm1(-t.unsqueeze(-1) * u.square()) @ mass.flatten(1)  # 1 − E[exp(−t·k·vᵢ²)]
-    log_phi = torch.log1p(-lost).view(-1, *like.shape).sum(-1).movedim(0, -1)
+    v, mass = _nodes(law)
+    q = (v * root_k).square()
+    t, weight = _tensors(_rule(), q)
+    lost = torch.stack([-(torch.expm1(-ti * q) * mass).sum(0) for ti in t])  # 1 − E[exp(−t·k·vᵢ²)]
+    log_phi = torch.log1p(-lost).sum(-1).movedim(0, -1)
     return -(torch.expm1(log_phi) * weight).sum(-1)
 
 
-def _density(law: Distribution, u: Tensor, root_k: Curvature) -> Tensor:
-    """Density of ``√k·v`` at ``u``, 0 outside the support, ``(nodes, *batch, n)``."""
-    law = copy(law)
-    law._validate_args = False
-    v = (u.view(-1, *[1] * len(law.batch_shape)) / root_k).expand(-1, *law.batch_shape)
-    inside = cast(Constraint, law.support).check(v)
-    return torch.where(inside, law.log_prob(torch.where(inside, v, law.sample())).exp(), 0) / root_k
+def _nodes(law: Distribution) -> tuple[Tensor, Tensor]:
+    """Values of a scalar law and their masses, ``(nodes, *batch)``: a quadrature of ``E[f(v)]``.
+
+    By quantiles where the law knows them, else by its density around ``loc``; a law with neither
+    raises `NotImplementedError`.
+    """
+    shape = (-1, *[1] * len(law.batch_shape))
+    like = wide(law.mean)
+    try:
+        u, mass = (c.view(shape) for c in _tensors(_unit_interval(), like))
+        return law.icdf(u.expand(-1, *law.batch_shape)), mass
+    except NotImplementedError:
+        loc, scale = getattr(law, "loc", None), getattr(law, "scale", None)
+        if loc is None or scale is None or law.support is not real:
+            raise
+    u, du = (c.view(shape) for c in _tensors(_half_line(), like))
+    u, du = torch.cat([u, -u]) * scale, torch.cat([du, du]) * scale
+    v = loc + u
+    return v, du * law.log_prob(v).exp()
 
 
 def _tensors(rule: tuple[list[float], list[float]], like: Tensor) -> tuple[Tensor, Tensor]:
     return like.new_tensor(rule[0]), like.new_tensor(rule[1])
+
+
+@cache
+def _unit_interval() -> tuple[list[float], list[float]]:
+    """Nodes and weights of ``∫₀¹ f(u) du``, ``u = (1 + tanh(½π·sinh x))/2`` (tanh-sinh)."""
+    x = [0.05 * i for i in range(-62, 63)]
+    a = [pi / 2 * sinh(xi) for xi in x]
+    weight = [0.05 * pi / 4 * cosh(xi) / cosh(ai) ** 2 for xi, ai in zip(x, a, strict=True)]
+    return [0.5 * (1 + tanh(ai)) for ai in a], weight
 
 
 @cache

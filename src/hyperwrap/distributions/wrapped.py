@@ -59,6 +59,7 @@ class Wrapped(WrappedDistribution):
         return self.base.has_rsample
 
     def expand(self, batch_shape: Sequence[int], _instance: "Wrapped | None" = None) -> "Wrapped":
+        """The same law over a larger batch; no memory is copied."""
         new = cast(Wrapped, self._get_checked_instance(Wrapped, _instance))
         new.base = self.base.expand(Size(batch_shape))
         new._place(self.loc, Size(batch_shape), self.k, validate_args=False)
@@ -80,24 +81,27 @@ class Wrapped(WrappedDistribution):
     def entropy(self) -> Tensor:
         """``H(base) + (n−1)·E[log sinhc(√k r)]``, by quadrature: see `radial`.
 
-        For bases with independent coordinates, ``Independent(law, 1)``, and for a
-        `MultivariateNormal` around 0; ``inf`` where the base has no mean.
+        For a `MultivariateNormal` around 0, and for independent coordinates of a law that has
+        quantiles or a location and scale, ``Independent(law, 1)``; ``inf`` where there is no mean.
         """
         spread = (self.n - 1) * self._mean_log_sinhc() if self.n > 1 else 0.0
         return (self.base.entropy() + spread).to(self.loc.dtype)
 
     def _mean_log_sinhc(self) -> Tensor:
         base, c = self.base, root(self.k, self.loc.double())
-        if isinstance(base, Independent) and base.reinterpreted_batch_ndims == 1:
-            spread = mean_log_sinhc_product(base.base_dist, c)
-        elif isinstance(base, MultivariateNormal) and not base.loc.any():
-            spread = mean_log_sinhc(torch.linalg.eigvalsh(base.covariance_matrix.double()) * c**2)
-        else:
+        try:
+            if isinstance(base, Independent) and base.reinterpreted_batch_ndims == 1:
+                spread = mean_log_sinhc_product(base.base_dist, c)
+            elif isinstance(base, MultivariateNormal) and not base.loc.any():
+                variances = torch.linalg.eigvalsh(base.covariance_matrix.double())
+                spread = mean_log_sinhc(variances * c**2)
+            else:
+                raise NotImplementedError
+        except NotImplementedError:
             raise NotImplementedError(
-                "The entropy of a Wrapped law is known for a base of independent coordinates or a "
-                f"MultivariateNormal around 0; got {base}. To estimate it, average "
+                f"The entropy is not known for a base {base}. To estimate it, average "
                 "-rsample_and_log_prob((N,))[1]."
-            )
+            ) from None
         return torch.where(base.mean.isfinite().all(-1), spread, torch.inf)
 
     def _centre(self, what: str) -> Tensor:

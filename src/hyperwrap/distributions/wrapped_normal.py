@@ -104,6 +104,7 @@ class WrappedNormal(WrappedDistribution):
     def expand(
         self, batch_shape: Sequence[int], _instance: "WrappedNormal | None" = None
     ) -> "WrappedNormal":
+        """The same law over a larger batch; no memory is copied."""
         new = cast(WrappedNormal, self._get_checked_instance(WrappedNormal, _instance))
         new._place(self.loc, Size(batch_shape), self.k, validate_args=False)
         new._validate_args = self._validate_args
@@ -114,16 +115,19 @@ class WrappedNormal(WrappedDistribution):
     # --- Σ in its other forms -----------------------------------------------------------------
 
     @lazy_property
-    def scale_tril(self) -> Tensor:  # pyright: ignore[reportRedeclaration]
+    def scale_tril(self) -> Tensor:
+        """``L`` of ``Σ = LLᵀ``, ``(*batch_shape, n, n)``."""
         return self._full(self._sigma.tril())
 
     @lazy_property
     def covariance_matrix(self) -> Tensor:
+        """``Σ``, ``(*batch_shape, n, n)``."""
         tril = self._sigma.tril()
         return self._full(tril @ tril.mT)
 
     @lazy_property
     def precision_matrix(self) -> Tensor:
+        """``Σ⁻¹``, ``(*batch_shape, n, n)``."""
         return self._full(torch.cholesky_inverse(self._sigma.tril()))
 
     def _full(self, matrix: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-r"""How exact ``log_prob`` is in float32, beside the formulas as the paper prints them.
+r"""How exact ``log_prob`` is in float32, beside the formulas of the paper.
 
 For each radius ``R``: 100 centres ``μ`` at distance ``R`` from the origin of ``H⁵`` in random
 directions, and near each one point ``z ~ G(μ, σ²I)``, ``σ = ½``. Both are rounded to float32, and

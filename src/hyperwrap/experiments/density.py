@@ -36,7 +36,7 @@ REMARK = """\
   among the finite answers for 100 points near centres at distance R
   (n=5, σ=0.5; truth: 80 digits)
 - not finite: the share of these points where the answer is infinite or NaN
-- textbook: the formulas as the paper prints them"""
+- textbook: the paper's formulas, α kept above 1 and log sinh kept from overflowing"""
 
 Vector = tuple[float, float]
 _EXTENT, _DEPTH = 3.5, 12.0  # half the side of the tangent plane; the span of the colours

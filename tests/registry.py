@@ -1,0 +1,137 @@
+"""A registry of laws, which every property in the suite runs over: a new case costs one line."""
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import (
+    Cauchy,
+    Distribution,
+    Independent,
+    Laplace,
+    MultivariateNormal,
+    StudentT,
+)
+
+import hyperwrap as hw
+
+# --- Σ in the forms that WrappedNormal takes ----------------------------------------------------
+
+SIGMA_FORMS: dict[str, Callable[[Tensor], dict[str, Any]]] = {
+    "scale": lambda low: {"scale": low.diagonal(dim1=-2, dim2=-1)},
+    "scalar": lambda low: {"scale": 0.6},
+    "scale_tril": lambda low: {"scale_tril": low},
+    "covariance_matrix": lambda low: {"covariance_matrix": low @ low.mT},
+    "precision_matrix": lambda low: {"precision_matrix": torch.cholesky_inverse(low)},
+}
+
+# --- other base laws, at a scale per coordinate -------------------------------------------------
+
+BASE_LAWS: dict[str, Callable[[Tensor], Distribution]] = {
+    "laplace": lambda low: Independent(Laplace(0.0 * _diag(low), _diag(low)), 1),
+    "cauchy": lambda low: Independent(Cauchy(0.0 * _diag(low), 0.2 * _diag(low)), 1),
+    "student": lambda low: Independent(StudentT(4.0, 0.0 * _diag(low), _diag(low)), 1),
+    "gaussian": lambda low: MultivariateNormal(0.0 * _diag(low), scale_tril=low),
+}
+
+
+def _diag(low: Tensor) -> Tensor:
+    return low.diagonal(dim1=-2, dim2=-1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A wrapped law: what Σ or the base law is, where the centre is, and the curvature ``−k``.
+
+    ``base()`` is the same law on ``R^n`` by torch alone, the independent witness.
+    """
+
+    form: str
+    n: int
+    k: float = 1.0
+    radius: float = 1.0
+    batch: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        batch = "x".join(map(str, self.batch)) or "single"
+        return f"{self.form}-n{self.n}-k{self.k:g}-R{self.radius:g}-{batch}"
+
+    @property
+    def is_normal(self) -> bool:
+        return self.form in SIGMA_FORMS
+
+    def generator(self) -> torch.Generator:
+        return torch.Generator().manual_seed(zlib.crc32(str(self).encode()))
+
+    def tril(self, dtype: torch.dtype = torch.float64) -> Tensor:
+        """A well-conditioned Cholesky factor, another one for each member of the batch."""
+        g, shape = self.generator(), (*self.batch, self.n, self.n)
+        low = 0.2 * torch.randn(shape, generator=g, dtype=dtype).tril(-1)
+        return low + torch.diag_embed(0.4 + 0.4 * torch.rand(shape[:-1], generator=g, dtype=dtype))
+
+    def loc(self, dtype: torch.dtype = torch.float64) -> Tensor:
+        shape = (*self.batch, self.n)
+        v = torch.randn(shape, generator=self.generator(), dtype=dtype)
+        return hw.lorentz.exp0(self.radius * v / v.norm(dim=-1, keepdim=True), k=self.k)
+
+    def law(self, dtype: torch.dtype = torch.float64, *, validate_args: bool | None = None) -> Any:
+        """The `WrappedNormal` or `Wrapped` of this case."""
+        loc, low = self.loc(dtype), self.tril(dtype)
+        if not self.is_normal:
+            base = BASE_LAWS[self.form](low)
+            return hw.Wrapped(base, loc, k=self.k, validate_args=validate_args)
+        sigma = SIGMA_FORMS[self.form](low)
+        return hw.WrappedNormal(loc, **sigma, k=self.k, validate_args=validate_args)
+
+    def base(self, dtype: torch.dtype = torch.float64) -> Distribution:
+        low = self.tril(dtype)
+        if not self.is_normal:
+            return BASE_LAWS[self.form](low)
+        if self.form == "scalar":
+            low = 0.6 * torch.eye(self.n, dtype=dtype).expand_as(low)
+        elif self.form == "scale":
+            low = torch.diag_embed(_diag(low))
+        return MultivariateNormal(torch.zeros_like(_diag(low)), scale_tril=low)
+
+    def tangents(self, count: int, dtype: torch.dtype = torch.float64) -> Tensor:
+        """Some tangent vectors at the origin, ``(count, *batch, n)``, of lengths .1 to 3."""
+        g = self.generator()
+        v = torch.randn((count, *self.batch, self.n), generator=g, dtype=dtype)
+        lengths = 0.1 + 2.9 * torch.rand((count, *self.batch, 1), generator=g, dtype=dtype)
+        return lengths * v / v.norm(dim=-1, keepdim=True)
+
+
+CASES = [
+    Case("scale", n=1),
+    Case("scale", n=2, radius=0.0),
+    Case("scale", n=2, k=0.25, radius=3.0),
+    Case("scale", n=3, k=4.0, batch=(4,)),
+    Case("scale", n=5, batch=(2, 3)),
+    Case("scalar", n=1, k=4.0, radius=0.0),
+    Case("scalar", n=2, radius=0.0),
+    Case("scalar", n=3, k=0.25, radius=0.0),
+    Case("scalar", n=5, k=4.0, batch=(3,)),
+    Case("scale_tril", n=1, k=0.25),
+    Case("scale_tril", n=2, k=4.0),
+    Case("scale_tril", n=3, radius=0.0),
+    Case("scale_tril", n=5, batch=(2, 1)),
+    Case("covariance_matrix", n=2, k=0.25, batch=(3,)),
+    Case("covariance_matrix", n=3, k=4.0),
+    Case("covariance_matrix", n=5, radius=3.0),
+    Case("precision_matrix", n=2, k=4.0, radius=0.0, batch=(2,)),
+    Case("precision_matrix", n=3, k=0.25),
+    Case("precision_matrix", n=5),
+    Case("laplace", n=1, k=0.25),
+    Case("laplace", n=2),
+    Case("laplace", n=3, k=4.0, batch=(3,)),
+    Case("cauchy", n=2, k=0.25),
+    Case("cauchy", n=3, radius=0.0),
+    Case("student", n=2, k=4.0),
+    Case("student", n=5, batch=(2, 2)),
+    Case("gaussian", n=2, k=0.25, radius=0.0),
+    Case("gaussian", n=5, k=4.0, batch=(3,)),
+]
+NORMAL_CASES = [case for case in CASES if case.is_normal]
