@@ -252,11 +252,12 @@ def test_truth_does_not_change_with_more_digits(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_log_prob_is_exact_to_the_last_bit_of_float32_where_the_textbook_is_lost():
-    (near, far) = accuracy.measure(seed=0, radii=(1, 20))
+    (near, far) = accuracy.measure(seed=0, radii=(1, 10))
     for each in (near, far):
         assert each.hyperwrap.not_finite == 0
         assert each.hyperwrap.error is not None
         assert each.hyperwrap.error < 1e-7
     assert near.textbook.error is not None
     assert near.textbook.error < 1e-4
-    assert far.textbook.not_finite > 0.5
+    assert far.textbook.error is not None
+    assert far.textbook.error > 1e3

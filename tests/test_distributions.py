@@ -524,6 +524,30 @@ def test_the_prior_at_the_origin_has_first_and_second_derivatives(z: list[float]
     assert gradgradcheck(log_prob, (value,))
 
 
+@pytest.mark.parametrize("k", CURVATURES)
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_the_gradient_of_the_prior_is_known(k: float, dtype: torch.dtype):
+    """``d log p/dρ = −ρ/σ² − (n−1)(√k coth √kρ − 1/ρ)``, and ``dρ/d|s| = 1/√(1 + k|s|²)``."""
+    n, sigma = 4, 0.9
+    radii = [1e-4, 0.01, 0.1, 0.2, 0.31, 0.32, 0.5, 0.7, 0.71, 1.0, 2.0, 8.0, 20.0]
+    d = torch.nn.functional.normalize(torch.randn(len(radii), n, dtype=F64), dim=-1)
+    lengths = torch.tensor(radii, dtype=F64).mul(math.sqrt(k)).sinh() / math.sqrt(k)
+    s = (lengths.unsqueeze(-1) * d).to(dtype).requires_grad_()
+    prior = hw.WrappedNormal(lorentz.origin(n, k=k, dtype=dtype), sigma, k=k)
+    (gradient,) = torch.autograd.grad(prior.log_prob(lorentz.lift(s, k=k)).sum(), s)
+
+    def truth(row: reference.Vector) -> reference.Vector:
+        mp, c = reference.mp, reference.mp.sqrt(k)
+        length = reference.length(row)
+        rho = mp.asinh(c * length) / c
+        slope = -rho / mp.mpf(sigma) ** 2 - (n - 1) * (c * mp.coth(c * rho) - 1 / rho)
+        return [x / length * slope / mp.sqrt(1 + k * length**2) for x in row]
+
+    expected = reference.over_rows(truth, s)
+    error = (gradient.double() - expected).norm(dim=-1) / expected.norm(dim=-1)
+    assert (error <= (1e-12 if dtype == F64 else 2e-6)).all()
+
+
 @pytest.mark.parametrize("name", ["laplace", "cauchy", "student", "gaussian"])
 def test_wrapped_laws_have_derivatives_in_the_base_too(name: str):
     mu = torch.tensor([0.4, -0.3], dtype=F64, requires_grad=True)

@@ -355,7 +355,7 @@ def test_distance_of_points_a_billionth_apart_keeps_its_relative_accuracy():
     assert (truth < 1e-7).all()
 
 
-@pytest.mark.parametrize("radius", [100.0, 170.0, 300.0])
+@pytest.mark.parametrize("radius", [40.0, 100.0, 170.0])
 def test_float64_distances_across_the_origin_are_right_where_coordinates_are_finite(radius: float):
     x, y = (lorentz.exp0(torch.tensor([s * radius, 0.0], dtype=F64)) for s in (1, -1))
     assert lorentz.dist(x, y).item() == pytest.approx(2 * radius, rel=1e-12)
@@ -441,6 +441,29 @@ def test_first_and_second_derivatives_are_right_everywhere(name: str, place: str
     k = torch.tensor(1.7, dtype=F64, requires_grad=True)
     assert gradcheck(f, (*free, k))
     assert gradgradcheck(f, (*free, k))
+
+
+LENGTHS = [0.0, 1e-9, 1e-3, 0.2, 0.31, 0.32, 0.7, 0.71, 0.72, 1.0, 1.01, 3.0, 9.0]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("name", ["exp0", "wrap"])
+def test_derivatives_written_by_hand_are_those_of_the_formula(
+    name: str, length: float, dtype: torch.dtype
+):
+    """gradcheck sees three digits; the plain formula, which `torch.func` takes, shows them all."""
+    v = torch.tensor([0.6 * length, -0.64 * length, 0.48 * length], dtype=F64)
+
+    def f(s: Tensor, v: Tensor) -> Tensor:
+        return lorentz.exp0(v) if name == "exp0" else lorentz.wrap(lorentz.lift(s), v)
+
+    s = torch.tensor([0.9, 0.4, -1.3], dtype=F64)
+    plain = torch.func.jacrev(f, argnums=(0, 1))(s, v)
+    fused = torch.autograd.functional.jacobian(f, (s.to(dtype), v.to(dtype)))
+    tolerance = 1e-12 if dtype == F64 else 5e-6
+    for found, expected in zip(fused, plain, strict=True):
+        assert (found.double() - expected).norm() <= tolerance * (1 + expected.norm())
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

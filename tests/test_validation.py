@@ -56,15 +56,15 @@ BAD_PARAMETERS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "loc without dimensions": (
         lambda: normal(torch.tensor(1.0)),
-        "Expected `loc` of shape (..., n+1) with n ≥ 1, a point of H^n; got ().",
+        "Expected `loc` of shape (..., n+1) with n ≥ 1, a point of H^n; got shape ().",
     ),
     "loc of H^0": (
         lambda: normal(torch.tensor([1.0])),
-        "Expected `loc` of shape (..., n+1) with n ≥ 1, a point of H^n; got (1,).",
+        "Expected `loc` of shape (..., n+1) with n ≥ 1, a point of H^n; got shape (1,).",
     ),
     "loc a list": (
         lambda: normal([1.0, 0.0, 0.0]),
-        "Expected `loc` of shape (..., n+1) with n ≥ 1, a point of H^n; got list.",
+        "Expected `loc` to be a tensor of floats; got list.",
     ),
     "no Σ": (
         lambda: hw.WrappedNormal(ORIGIN),
@@ -320,13 +320,12 @@ def far_out(validate_args: bool = True) -> hw.WrappedNormal:
 
 @pytest.mark.parametrize("method", ["sample", "rsample", "rsample_and_log_prob"])
 def test_samples_past_float32_raise(method: str):
-    with pytest.raises(ValueError, match="Expected ") as error:
-        getattr(far_out(), method)((1000,))
-    message = str(error.value)
-    assert message.startswith(
-        "Expected samples within torch.float32 (radius below 89/√k); got a tangent vector of length"
+    message = (
+        r"Expected samples within torch\.float32 \(radius below 89/√k\); got a tangent vector of "
+        r"length 1[0-9](\.[0-9])? at a centre of radius 87\. Use float64 or a smaller scale\.$"
     )
-    assert message.endswith("Use float64, a smaller scale or a nearer centre.")
+    with pytest.raises(ValueError, match=message):
+        getattr(far_out(), method)((1000,))
 
 
 def test_the_same_samples_are_fine_in_float64():

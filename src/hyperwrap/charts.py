@@ -108,8 +108,8 @@ def to_halfspace(x: Tensor, *, k: Curvature = 1.0) -> Tensor:
     a = times(x[..., 1:], root(k, x))
     side, last, time = a[..., :-1], a[..., -1:], time_part(a)
     # x₀ − xₙ cancels when xₙ > 0; there it is (1 + |side|²)/(x₀ + xₙ).
-    outward = (time + last.abs()) / (1 + dot(side, side))
-    height = torch.where(last > 0, outward, 1 / (time + last.abs()))
+    up, down = torch.where(last > 0, last, 0.0), torch.where(last > 0, 0.0, last)
+    height = torch.where(last > 0, (time + up) / (1 + dot(side, side)), 1 / (time - down))
     return torch.cat([side * height, height], -1)
 
 

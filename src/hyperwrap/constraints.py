@@ -42,8 +42,8 @@ class Hyperboloid(constraints.Constraint):
         if not torch.isfinite(value).all():
             raise ValueError(
                 f"Expected `{name}` on the hyperboloid; got NaN or inf. {value.dtype} coordinates "
-                f"overflow at radius {overflow_radius(value.dtype):.0f}/√k: use float64 or "
-                "smaller radii."
+                f"overflow at radius {overflow_radius(value.dtype):.0f}/√k: use "
+                f"{wider(value.dtype)}smaller radii."
             )
         time, expected = (
             t.broadcast_to(bad.shape)[bad][0].item() for t in _time_parts(value, self.k)
@@ -70,6 +70,11 @@ def _short(x: float) -> float:
 def overflow_radius(dtype: torch.dtype) -> float:
     """The radius, in units of ``1/√k``, at which coordinates in ``dtype`` overflow."""
     return torch.log(torch.tensor(torch.finfo(dtype).max, dtype=torch.float64)).item()
+
+
+def wider(dtype: torch.dtype) -> str:
+    """The advice to use float64, for those who do not."""
+    return "" if dtype == torch.float64 else "float64 or "
 
 
 hyperboloid = Hyperboloid()

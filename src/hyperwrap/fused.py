@@ -12,7 +12,8 @@ Unit curvature throughout; ``x`` and ``z`` are whole points, ``m`` the space par
 
 **wrap** (Algorithm 1). With ``m₀ = √(1+|m|²)`` and ``b = ⟨m,v⟩/(1+m₀)``:
 
-    s = C + S·b        z = S·v + s·m        z₀ = √(1+|z|²)        L = log S
+    s = C + S·b = e^{−r} + S·r·(1/(1+m₀) + ½|v/r + m/(1+m₀)|²)        (no cancellation inward)
+    z = S·v + s·m        z₀ = √(1+|z|²)        L = log S
 
 and with ``G`` the gradient arriving at ``z`` (that at ``z₀`` folded in):
 
@@ -125,9 +126,12 @@ class _Wrap(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         m, q = x[..., 1:], _dot(v, v)
         sinhc, cosh, e = _sinhc_cosh_exp(q)
-        m0 = _time(m, x[..., :1])
-        b = _dot(m, v) / (1 + m0)
-        s = cosh + sinhc * b
+        m0 = _time(m, 1 + x[..., :1].abs())
+        inverse = 1 / (1 + m0)
+        b = _dot(m, v) * inverse
+        r = q.sqrt().clamp_min(torch.finfo(q.dtype).tiny)  # 0/tiny is the 0 wanted at v = 0
+        w = torch.addcmul(v / r, inverse, m)
+        s = 1 / e + sinhc * r * (inverse + 0.5 * _dot(w, w))
         z = torch.addcmul(sinhc * v, s, m)
         z = torch.cat([_time(z, 1 + e + s.abs() * m0), z], -1)
         ctx.save_for_backward(x, v, z, q, sinhc, cosh, m0, b, s)
@@ -198,7 +202,7 @@ _LOG_SLOPE_SERIES = [1 / 3, -1 / 45, 2 / 945, -1 / 4725, 2 / 93555, -1382 / 6385
 class _Radius(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor) -> tuple[Tensor, Tensor]:
-        about = z[..., :1]
+        about = 1 + z[..., :1].abs()
         one = 1 / about
         y = z[..., 1:] * one
         q = _dot(y, y)

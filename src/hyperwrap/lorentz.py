@@ -77,7 +77,7 @@ def _unboost(m: Tensor, z: Tensor) -> Tensor:
 def _unboost_far(m: Tensor, m0: Tensor, z: Tensor, z0: Tensor, d: Tensor) -> Tensor:
     """`_unboost` for ``m`` away from the origin: ``z⊥ + (m₀z∥ − |m|z₀)·m̂``.
 
-    The difference along ``m̂`` is taken after multiplying by the sum, which leaves
+    The difference along ``m̂`` is taken after multiplying by the sum ``m₀z∥ + |m|z₀``, which leaves
     ``δ∥(z∥ + |m|) − |m|²|z⊥|²``, unless ``z`` lies behind the origin and nothing cancels.
     """
     across = _across(m, z)
@@ -85,9 +85,10 @@ def _unboost_far(m: Tensor, m0: Tensor, z: Tensor, z0: Tensor, d: Tensor) -> Ten
     m_hat = m / length
     z_along = dot(m_hat, z)
     ahead = z_along > 0
-    squares = dot(m_hat, d) * (z_along + length) - dot(m, m) * dot(across, across)
     total = m0 * torch.where(ahead, z_along, 0.0) + length * z0
-    return across + torch.where(ahead, squares / total, m0 * z_along - length * z0) * m_hat
+    lifted = dot(across * (length / total), across * length)
+    difference = dot(m_hat, d) * ((z_along + length) / total) - lifted
+    return across + torch.where(ahead, difference, m0 * z_along - length * z0) * m_hat
 
 
 def _across(m: Tensor, z: Tensor) -> Tensor:

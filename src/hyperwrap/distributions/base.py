@@ -17,7 +17,7 @@ from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
 
 from hyperwrap import lorentz
-from hyperwrap.constraints import Hyperboloid, hyperboloid, overflow_radius
+from hyperwrap.constraints import Hyperboloid, hyperboloid, overflow_radius, wider
 from hyperwrap.curvature import Curvature, require_positive
 from hyperwrap.numerics import at_least_float32, log_sinhc_sqrt, squared_norm, traced, wide
 
@@ -54,7 +54,8 @@ class WrappedDistribution(Distribution, ABC):
         self, loc: Tensor, batch_shape: Size, k: Curvature, validate_args: bool | None
     ) -> None:
         """Sets location, curvature and shapes; checks the location if asked to."""
-        self.loc, self.k = expanded(loc, (*batch_shape, loc.shape[-1])), k
+        points = loc if loc.dtype.itemsize > 2 else lorentz.lift(loc[..., 1:], k=k)
+        self.loc, self.k = expanded(points, (*batch_shape, loc.shape[-1])), k
         self.arg_constraints = {**type(self).arg_constraints, "loc": Hyperboloid(k)}  # pyright: ignore
         super().__init__(batch_shape, loc.shape[-1:], validate_args=False)
         self._validate_args = (
@@ -118,7 +119,7 @@ class WrappedDistribution(Distribution, ABC):
             raise ValueError(
                 f"Expected samples within {z.dtype} (radius below {overflow_radius(z.dtype):.0f}"
                 f"/√k); got a tangent vector of length {v.norm(dim=-1).max().item():.3g} at a "
-                f"centre of radius {centre.item():.3g}. Use float64, a smaller scale or a nearer centre."
+                f"centre of radius {centre.item():.3g}. Use {wider(z.dtype)}a smaller scale."
             )
         return z, log_sinhc
 
@@ -151,6 +152,8 @@ class WrappedDistribution(Distribution, ABC):
     def _check_value(self, value: Tensor) -> None:
         if not self._validate_args:
             return
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            raise ValueError(f"Expected `value` to be a tensor of floats; got {_kind(value)}.")
         if value.dim() == 0 or value.shape[-1] != self.n + 1:
             raise ValueError(
                 f"Expected `value` of shape (..., {self.n + 1}), points of H^{self.n}; "
@@ -177,14 +180,19 @@ def is_constant(x: Tensor) -> bool:
     return x.dim() <= 1 and not x.requires_grad and not traced(x)
 
 
-def checked_points(loc: Tensor) -> Tensor:
-    """``loc`` in float32 or better, or an error if it cannot be a batch of points."""
-    if not isinstance(loc, Tensor) or loc.dim() == 0 or loc.shape[-1] < 2:
-        shape = tuple(loc.shape) if isinstance(loc, Tensor) else type(loc).__name__
+def require_points(loc: Tensor) -> None:
+    """Raises a `ValueError` if ``loc`` cannot be a batch of points."""
+    if not isinstance(loc, Tensor) or not loc.is_floating_point():
+        raise ValueError(f"Expected `loc` to be a tensor of floats; got {_kind(loc)}.")
+    if loc.dim() == 0 or loc.shape[-1] < 2:
         raise ValueError(
-            f"Expected `loc` of shape (..., n+1) with n ≥ 1, a point of H^n; got {shape}."
+            "Expected `loc` of shape (..., n+1) with n ≥ 1, a point of H^n; "
+            f"got shape {tuple(loc.shape)}."
         )
-    return at_least_float32(loc)
+
+
+def _kind(x: object) -> str:
+    return str(x.dtype) if isinstance(x, Tensor) else type(x).__name__
 
 
 def broadcast_batch(k: Curvature, **shapes: Sequence[int]) -> Size:

@@ -74,7 +74,6 @@ def _kl_wrapped_normal(p: WrappedNormal, q: Distribution) -> Tensor:
     return _from_noise(p, q, noise.expand(_PAIRS, *p.batch_shape, p.n)).estimate
 
 
-@torch.compiler.assume_constant_result
 def _sobol_normal(n: int) -> Tensor:
     """A low-discrepancy sample of ``N(0, I)``, ``(256, n)``."""
     uniform = torch.quasirandom.SobolEngine(n, scramble=True, seed=0).draw(

@@ -19,7 +19,6 @@ For a law with independent coordinates the product runs over ``E[e^{−t k v_i²
 integral on the line each, taken by a second doubly exponential rule.
 """
 
-from functools import cache
 from math import cosh, exp, pi, sinh, sqrt, tanh
 
 import torch
@@ -41,7 +40,7 @@ def mean_log_sinhc(variances: Tensor) -> Tensor:
     >>> mean_log_sinhc(torch.ones(2, dtype=torch.float64))
     tensor(0.2999, dtype=torch.float64)
     """
-    t, weight = _tensors(_rule(), variances)
+    t, weight = _tensors(_RULE, variances)
     log_phi = -0.5 * torch.log1p(2 * variances.unsqueeze(-2) * t.unsqueeze(-1)).sum(-1)
     return -(torch.expm1(log_phi) * weight).sum(-1)
 
@@ -53,7 +52,7 @@ def mean_log_sinhc_product(law: Distribution, root_k: Curvature) -> Tensor:
     """
     v, mass = _nodes(law)
     q = (v * root_k).square()
-    t, weight = _tensors(_rule(), q)
+    t, weight = _tensors(_RULE, q)
     lost = torch.stack([-(torch.expm1(-ti * q) * mass).sum(0) for ti in t])  # 1 − E[exp(−t·k·vᵢ²)]
     log_phi = torch.log1p(-lost).sum(-1).movedim(0, -1)
     return -(torch.expm1(log_phi) * weight).sum(-1)
@@ -68,13 +67,13 @@ def _nodes(law: Distribution) -> tuple[Tensor, Tensor]:
     shape = (-1, *[1] * len(law.batch_shape))
     like = wide(law.mean)
     try:
-        u, mass = (c.view(shape) for c in _tensors(_unit_interval(), like))
+        u, mass = (c.view(shape) for c in _tensors(_UNIT_INTERVAL, like))
         return law.icdf(u.expand(-1, *law.batch_shape)), mass
     except NotImplementedError:
         loc, scale = getattr(law, "loc", None), getattr(law, "scale", None)
         if loc is None or scale is None or law.support is not real:
             raise
-    u, du = (c.view(shape) for c in _tensors(_half_line(), like))
+    u, du = (c.view(shape) for c in _tensors(_HALF_LINE, like))
     u, du = torch.cat([u, -u]) * scale, torch.cat([du, du]) * scale
     v = loc + u
     return v, du * law.log_prob(v).exp()
@@ -84,7 +83,6 @@ def _tensors(rule: tuple[list[float], list[float]], like: Tensor) -> tuple[Tenso
     return like.new_tensor(rule[0]), like.new_tensor(rule[1])
 
 
-@cache
 def _unit_interval() -> tuple[list[float], list[float]]:
     """Nodes and weights of ``∫₀¹ f(u) du``, ``u = (1 + tanh(½π·sinh x))/2`` (tanh-sinh)."""
     x = [0.05 * i for i in range(-62, 63)]
@@ -93,7 +91,6 @@ def _unit_interval() -> tuple[list[float], list[float]]:
     return [0.5 * (1 + tanh(ai)) for ai in a], weight
 
 
-@cache
 def _half_line() -> tuple[list[float], list[float]]:
     """Nodes and weights of ``∫₀^∞ f(u) du``, ``u = exp(½π·sinh x)`` (Takahasi and Mori 1974)."""
     x = [0.04 * i for i in range(-80, 81)]
@@ -101,7 +98,6 @@ def _half_line() -> tuple[list[float], list[float]]:
     return u, [0.04 * pi / 2 * cosh(xi) * ui for xi, ui in zip(x, u, strict=True)]
 
 
-@cache
 def _rule() -> tuple[list[float], list[float]]:
     """Nodes ``t`` and weights ``h·ψ(t)·dlog t/dx`` of the trapezoidal rule in ``x``."""
     x = [_FIRST + _STEP * i for i in range(_COUNT)]
@@ -115,3 +111,6 @@ def _psi(t: float) -> float:
         return sum(exp(-((pi * m) ** 2) * t) for m in range(1, 6))
     theta = 1 + 2 * sum(exp(-m * m / t) for m in range(1, 6))
     return 0.5 * (theta / sqrt(pi * t) - 1)
+
+
+_RULE, _UNIT_INTERVAL, _HALF_LINE = _rule(), _unit_interval(), _half_line()

@@ -6,6 +6,7 @@ full factor in float64: at condition number 100, float32 would cost two digits.
 """
 
 from collections.abc import Callable
+from math import prod
 
 import torch
 from torch import Tensor
@@ -64,7 +65,8 @@ class Full:
         """``f`` over all vectors that share a factor at once, as the rows of one matrix."""
         *batch, n, _ = self._tril.shape
         shape = torch.broadcast_shapes(v.shape[:-1], batch)
-        rows = v.expand(*shape, n).reshape(-1, *shape[len(shape) - len(batch) :], n)
+        own = len(shape) - len(batch)
+        rows = v.expand(*shape, n).reshape(prod(shape[:own]), *shape[own:], n)
         return f(rows.movedim(0, -2)).movedim(-2, 0).reshape(*shape, n)
 
 

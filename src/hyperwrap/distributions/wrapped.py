@@ -11,7 +11,7 @@ from hyperwrap.curvature import Curvature, root
 from hyperwrap.distributions.base import (
     WrappedDistribution,
     broadcast_batch,
-    checked_points,
+    require_points,
 )
 from hyperwrap.distributions.radial import mean_log_sinhc, mean_log_sinhc_product
 
@@ -42,7 +42,7 @@ class Wrapped(WrappedDistribution):
         k: Curvature = 1.0,
         validate_args: bool | None = None,
     ) -> None:
-        loc = checked_points(loc)
+        require_points(loc)
         n = loc.shape[-1] - 1
         if base.event_shape != (n,):
             hint = "; wrap it: Independent(base, 1)" if base.event_shape == () else ""
@@ -124,4 +124,6 @@ class Wrapped(WrappedDistribution):
         return v.to(self.loc.dtype)  # the base law scores in its own dtype
 
     def _noise_log_prob(self, noise: Tensor) -> Tensor:
+        if noise.numel() == 0:  # which torch's Independent does not take
+            return noise.sum(-1)
         return self.base.log_prob(noise)
