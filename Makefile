@@ -20,7 +20,7 @@ types: $(VENV)/.dev
 	$(BIN)/basedpyright
 
 docs: $(VENV)/.dev
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/.demo
 	$(BIN)/python benchmarks/sample_and_score.py
