@@ -14,6 +14,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.distributions import (
     Cauchy,
     Exponential,
+    Gamma,
     Independent,
     Laplace,
     MultivariateNormal,
@@ -947,6 +948,19 @@ def test_entropy_of_wrapped_gaussians_is_that_of_the_wrapped_normal(k: float):
 def test_entropy_is_infinite_where_the_radius_has_no_mean():
     base = Independent(Cauchy(torch.zeros(2, dtype=F64), 1.0), 1)
     assert hw.Wrapped(base, lorentz.origin(2, dtype=F64)).entropy().item() == math.inf
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        Independent(Gamma(torch.ones(2), 1.0), 1),
+        MultivariateNormal(torch.ones(2), torch.eye(2)),
+    ],
+    ids=["no quantiles", "gaussian off centre"],
+)
+def test_an_entropy_that_is_not_known_is_refused_with_a_way_to_estimate_it(base: Any):
+    with pytest.raises(NotImplementedError, match=r"entropy is not known for a base .* estimate"):
+        hw.Wrapped(base, lorentz.origin(2)).entropy()
 
 
 def test_entropy_leaves_the_random_numbers_alone(case: Case):

@@ -293,6 +293,18 @@ def test_wrap_is_as_good_as_its_inputs(heading: str, radius: float, dtype: torch
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("radius", [3.0, 8.0, 12.0, 20.0])
+@pytest.mark.parametrize("heading", HEADINGS)
+def test_wrap_under_a_transform_is_as_good_as_its_inputs(
+    heading: str, radius: float, dtype: torch.dtype
+):
+    """`torch.func` takes the plain formula, eager mode the fused one."""
+    x, v = (math.sinh(radius) * directions(6, 3)).to(dtype), headed(heading, radius).to(dtype)
+    found = torch.vmap(lorentz.wrap)(lorentz.lift(x), v)
+    assert_as_good_as_its_inputs(found, reference.wrap, (x, v))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("radius", RADII[:-1])
 @pytest.mark.parametrize("heading", HEADINGS)
 def test_exp_is_as_good_as_its_inputs(heading: str, radius: float, dtype: torch.dtype):
@@ -452,7 +464,7 @@ LENGTHS = [0.0, 1e-9, 1e-3, 0.2, 0.31, 0.32, 0.7, 0.71, 0.72, 1.0, 1.01, 3.0, 9.
 def test_derivatives_written_by_hand_are_those_of_the_formula(
     name: str, length: float, dtype: torch.dtype
 ):
-    """gradcheck sees three digits; the plain formula, which `torch.func` takes, shows them all."""
+    """Gradcheck sees three digits; the plain formula, which `torch.func` takes, shows them all."""
     v = torch.tensor([0.6 * length, -0.64 * length, 0.48 * length], dtype=F64)
 
     def f(s: Tensor, v: Tensor) -> Tensor:

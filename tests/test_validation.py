@@ -260,6 +260,13 @@ def test_a_scale_broadcasts_from_a_number_a_scalar_tensor_and_a_column():
         assert torch.equal(vars(law)["scale"], torch.full((4, 2), 0.5))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_half_precision_centre_does_not_round_the_scale(dtype: torch.dtype):
+    law = normal(ORIGIN.to(dtype), 0.1)
+    assert torch.equal(vars(law)["scale"], torch.full((2,), 0.1))
+    assert law.sample().dtype == torch.float32
+
+
 # --- without validation ------------------------------------------------------------------------
 
 

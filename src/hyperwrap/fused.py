@@ -114,11 +114,15 @@ def wrap_unit(x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _wrap_plain(x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    m, q = x[..., 1:], squared_norm(v)
-    sinhc = sinhc_sqrt(q).unsqueeze(-1)
-    s = cosh_sqrt(q).unsqueeze(-1) + sinhc * (dot(m, v) / (1 + time_part(m)))
+    m, q = x[..., 1:], dot(v, v)
+    sinhc, inverse = sinhc_sqrt(q), 1 / (1 + time_part(m))
+    near = q < 0.5
+    r = torch.where(near, 1.0, q).sqrt()
+    w = v / r + inverse * m
+    far_s = torch.exp(-r) + sinhc * r * (inverse + 0.5 * dot(w, w))
+    s = torch.where(near, cosh_sqrt(q) + sinhc * (dot(m, v) * inverse), far_s)
     z = sinhc * v + s * m
-    return torch.cat([time_part(z), z], -1), log_sinhc_sqrt(q)
+    return torch.cat([time_part(z), z], -1), log_sinhc_sqrt(q).squeeze(-1)
 
 
 class _Wrap(torch.autograd.Function):

@@ -77,7 +77,8 @@ class WrappedNormal(WrappedDistribution):
             precision_matrix=precision_matrix,
         )
         if not isinstance(given, Tensor):
-            given = torch.tensor(given, dtype=loc.dtype, device=loc.device)
+            dtype = torch.promote_types(loc.dtype, torch.float32)
+            given = torch.full((), given, dtype=dtype, device=loc.device)
         given = sigma.fit(form, at_least_float32(given), loc.shape[-1] - 1)
         sigma_batch = given.shape[: -1 if form == "scale" else -2]
         batch_shape = broadcast_batch(k, loc=loc.shape[:-1], **{form: sigma_batch})
