@@ -51,10 +51,19 @@ class WrappedDistribution(Distribution, ABC):
         """The log-density at checked points; `_score_unwrapped` unless there is a shorter way."""
 
     def _place(
-        self, loc: Tensor, batch_shape: Size, k: Curvature, validate_args: bool | None
+        self,
+        loc: Tensor,
+        batch_shape: Size,
+        k: Curvature,
+        validate_args: bool | None,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Sets location, curvature and shapes; checks the location if asked to."""
-        points = loc if loc.dtype.itemsize > 2 else lorentz.lift(loc[..., 1:], k=k)
+        """Sets location, curvature and shapes; checks the location if asked to.
+
+        The law works in ``dtype`` or that of ``loc``, whichever is wider.
+        """
+        dtype = torch.promote_types(dtype, loc.dtype)
+        points = loc if dtype == loc.dtype else lorentz.lift(loc[..., 1:].to(dtype), k=k)
         self.loc, self.k = expanded(points, (*batch_shape, loc.shape[-1])), k
         self.arg_constraints = {**type(self).arg_constraints, "loc": Hyperboloid(k)}  # pyright: ignore
         super().__init__(batch_shape, loc.shape[-1:], validate_args=False)

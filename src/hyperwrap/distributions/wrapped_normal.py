@@ -49,6 +49,8 @@ class WrappedNormal(WrappedDistribution):
     (torch.Size([4, 3]), torch.Size([4]))
     """
 
+    scale: Tensor
+    """Standard deviations ``(*batch_shape, n)``, of a law that was given them."""
     has_rsample = True
     arg_constraints: dict[str, constraints.Constraint] = {  # noqa: RUF012
         "loc": hyperboloid,
@@ -82,7 +84,7 @@ class WrappedNormal(WrappedDistribution):
         given = sigma.fit(form, at_least_float32(given), loc.shape[-1] - 1)
         sigma_batch = given.shape[: -1 if form == "scale" else -2]
         batch_shape = broadcast_batch(k, loc=loc.shape[:-1], **{form: sigma_batch})
-        self._place(loc, batch_shape, k, validate_args)
+        self._place(loc, batch_shape, k, validate_args, given.dtype)
         if self._checks(given):
             sigma.require_valid(form, given)
         self._sigma = sigma.sigma_from(form, given)
@@ -90,7 +92,10 @@ class WrappedNormal(WrappedDistribution):
         self._show(form, given)
 
     def _is_radial(self, form: str, given: Tensor) -> float | None:
-        """The one σ of a fixed ``G(μ₀, σ²I)``, such as the prior of a VAE, else None."""
+        """The one σ of a fixed ``G(μ₀, σ²I)``, such as the prior of a VAE, else None.
+
+        Looked up once: whoever changes such a ``scale`` in place has to make a new law.
+        """
         if self._at_origin and form == "scale" and is_constant(given):
             first, *others = given.tolist()
             return first if all(s == first for s in others) else None
