@@ -2,8 +2,12 @@
 
 from hyperwrap import charts, constraints, lorentz, numerics
 from hyperwrap.distributions import KLEstimate, Wrapped, WrappedNormal, kl
+from hyperwrap.vae import VAE, Euclidean, Hyperbolic
 
 __all__ = [
+    "VAE",
+    "Euclidean",
+    "Hyperbolic",
     "KLEstimate",
     "Wrapped",
     "WrappedNormal",

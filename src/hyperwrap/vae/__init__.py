@@ -1,0 +1,17 @@
+"""Variational autoencoders with latents in hyperbolic or Euclidean space (§4.1)."""
+
+from hyperwrap.vae.latent import Euclidean, Hyperbolic, Latent, LatentSample
+from hyperwrap.vae.model import VAE, Bound, Score
+from hyperwrap.vae.networks import Linear, mlp
+
+__all__ = [
+    "VAE",
+    "Bound",
+    "Euclidean",
+    "Hyperbolic",
+    "Latent",
+    "LatentSample",
+    "Linear",
+    "Score",
+    "mlp",
+]

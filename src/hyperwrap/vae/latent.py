@@ -1,0 +1,218 @@
+"""The latent space of a VAE: what the encoder's output means, and what the decoder is given.
+
+`Hyperbolic` and `Euclidean` answer the same questions, so that a model is hyperbolic or vanilla by
+this one choice (§4.1):
+
+| | prior | posterior from the encoder's output ``(h, s)`` |
+|---|---|---|
+| `Hyperbolic` | ``G(μ₀, I)`` | ``G(exp₀(h), Σ(s))`` |
+| `Euclidean` | ``N(0, I)`` | ``N(h, Σ(s))`` |
+
+``Σ`` is ``softplus(s)²`` on the diagonal, one such scalar, or ``LLᵀ`` with ``softplus`` on the
+diagonal of ``L``.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from math import log, pi
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution, Independent, MultivariateNormal, Normal
+from torch.nn.functional import softplus
+
+from hyperwrap import charts, lorentz
+from hyperwrap.distributions import WrappedNormal
+from hyperwrap.numerics import squared_norm
+
+__all__ = ["Euclidean", "Hyperbolic", "Latent", "LatentSample"]
+
+Covariance = Literal["diagonal", "scalar", "full"]
+Coordinates = Literal["hyperboloid", "tangent", "poincare"]
+
+
+class LatentSample(NamedTuple):
+    """Latents ``(*sample_shape, ..., d)`` and their densities ``log q(z|x)`` and ``log p(z)``."""
+
+    z: Tensor
+    log_q: Tensor
+    log_p: Tensor
+
+
+class Latent(nn.Module, ABC):
+    """What `Hyperbolic` and `Euclidean` have in common: the shape of ``Σ``."""
+
+    def __init__(self, n: int, covariance: Covariance) -> None:
+        super().__init__()
+        if n < 1:
+            raise ValueError(f"Expected `n` ≥ 1; got {n}.")
+        if covariance not in ("diagonal", "scalar", "full"):
+            raise ValueError(f"Expected `covariance` diagonal, scalar or full; got {covariance!r}.")
+        self.n, self.covariance = n, covariance
+
+    @property
+    def encoder_outputs(self) -> int:
+        """How many numbers the encoder has to give: ``n`` for the centre, the rest for ``Σ``."""
+        n = self.n
+        return n + {"diagonal": n, "scalar": 1, "full": n * (n + 1) // 2}[self.covariance]
+
+    @property
+    @abstractmethod
+    def decoder_inputs(self) -> int:
+        """How many numbers the decoder is given."""
+
+    @abstractmethod
+    def prior(self) -> Distribution: ...
+
+    @abstractmethod
+    def posterior(self, encoded: Tensor) -> Distribution:
+        """``q(z|x)`` from the encoder's output ``(..., encoder_outputs)``."""
+
+    @abstractmethod
+    def sample(self, encoded: Tensor, sample_shape: Sequence[int] = ()) -> LatentSample:
+        """Reparametrised draws from ``q(z|x)`` and both densities."""
+
+    @abstractmethod
+    def centre(self, encoded: Tensor) -> Tensor:
+        """The mean of ``q(z|x)``, a latent."""
+
+    @abstractmethod
+    def for_decoder(self, z: Tensor) -> Tensor:
+        """What the decoder sees of a latent, ``(..., decoder_inputs)``."""
+
+    @abstractmethod
+    def distance(self, a: Tensor, b: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def geodesic(self, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
+        """The point at fraction ``t`` of the way from ``a`` to ``b``."""
+
+    def _sigma(self, s: Tensor) -> dict[str, Tensor]:
+        """``Σ`` from the encoder's numbers, as a keyword of the distributions."""
+        if self.covariance != "full":
+            return {"scale": softplus(s)}
+        n = self.n
+        rows, columns = torch.tril_indices(n, n, device=s.device)
+        entries = torch.where(rows == columns, softplus(s), s)
+        flat = s.new_zeros(*s.shape[:-1], n * n).index_copy(-1, rows * n + columns, entries)
+        return {"scale_tril": flat.unflatten(-1, (n, n))}
+
+
+class Euclidean(Latent):
+    """Latents in ``R^n``: the vanilla VAE, and with ``β ≠ 1`` the β-VAE.
+
+    >>> Euclidean(2).sample(torch.zeros(3, 4)).z.shape
+    torch.Size([3, 2])
+    """
+
+    def __init__(self, n: int, *, covariance: Covariance = "diagonal") -> None:
+        super().__init__(n, covariance)
+
+    @property
+    def decoder_inputs(self) -> int:
+        return self.n
+
+    def prior(self) -> Distribution:
+        return Independent(Normal(torch.zeros(self.n), torch.ones(self.n)), 1)
+
+    def posterior(self, encoded: Tensor) -> Distribution:
+        h, sigma = self.centre(encoded), self._sigma(encoded[..., self.n :])
+        if "scale" in sigma:
+            return Independent(
+                Normal(h, sigma["scale"], validate_args=False), 1, validate_args=False
+            )
+        return MultivariateNormal(h, **sigma, validate_args=False)
+
+    def sample(self, encoded: Tensor, sample_shape: Sequence[int] = ()) -> LatentSample:
+        q = self.posterior(encoded)
+        z = q.rsample(torch.Size(sample_shape))
+        return LatentSample(z, q.log_prob(z), -0.5 * (squared_norm(z) + self.n * log(2 * pi)))
+
+    def centre(self, encoded: Tensor) -> Tensor:
+        return encoded[..., : self.n]
+
+    def for_decoder(self, z: Tensor) -> Tensor:
+        return z
+
+    def distance(self, a: Tensor, b: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(a - b, dim=-1)
+
+    def geodesic(self, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
+        return a + t.unsqueeze(-1) * (b - a)
+
+
+class Hyperbolic(Latent):
+    """Latents in ``H^n`` of curvature ``−k``, as points of the Lorentz model ``(..., n+1)``.
+
+    Args:
+        n: the dimension.
+        covariance: of the posterior.
+        coordinates: what the decoder is given: the ``n+1`` ambient coordinates (the paper), the
+            ``n`` of the tangent vector at the origin, or those of the Poincaré ball.
+        k: the curvature is ``−k``; with ``learn_k`` it is where learning starts.
+        learn_k: whether ``k`` is a parameter of the model.
+
+    >>> Hyperbolic(2).sample(torch.zeros(3, 4)).z.shape
+    torch.Size([3, 3])
+    """
+
+    def __init__(
+        self,
+        n: int,
+        *,
+        covariance: Covariance = "diagonal",
+        coordinates: Coordinates = "hyperboloid",
+        k: float = 1.0,
+        learn_k: bool = False,
+    ) -> None:
+        super().__init__(n, covariance)
+        if coordinates not in _COORDINATES:
+            raise ValueError(
+                f"Expected `coordinates` {', '.join(_COORDINATES)}; got {coordinates!r}."
+            )
+        if not k > 0:
+            raise ValueError(f"Expected `k` > 0 (the curvature is −k); got {k}.")
+        self.coordinates, self._k = coordinates, k
+        self.raw_k = nn.Parameter(torch.tensor(k).expm1().log()) if learn_k else None
+
+    @property
+    def k(self) -> lorentz.Curvature:
+        return self._k if self.raw_k is None else softplus(self.raw_k)
+
+    @property
+    def decoder_inputs(self) -> int:
+        return self.n + (self.coordinates == "hyperboloid")
+
+    def prior(self) -> WrappedNormal:
+        return WrappedNormal(lorentz.origin(self.n, k=self.k), 1.0, k=self.k)
+
+    def posterior(self, encoded: Tensor) -> WrappedNormal:
+        sigma = self._sigma(encoded[..., self.n :])
+        return WrappedNormal(self.centre(encoded), **sigma, k=self.k, validate_args=False)
+
+    def sample(self, encoded: Tensor, sample_shape: Sequence[int] = ()) -> LatentSample:
+        z, log_q = self.posterior(encoded).rsample_and_log_prob(sample_shape)
+        rho_squared, log_sinhc = lorentz.squared_radius_and_log_det(z, k=self.k)
+        gaussian = -0.5 * (rho_squared + self.n * log(2 * pi))
+        return LatentSample(z, log_q, gaussian - (self.n - 1) * log_sinhc)
+
+    def centre(self, encoded: Tensor) -> Tensor:
+        return lorentz.exp0(encoded[..., : self.n], k=self.k)
+
+    def for_decoder(self, z: Tensor) -> Tensor:
+        return _COORDINATES[self.coordinates](z, k=self.k)
+
+    def distance(self, a: Tensor, b: Tensor) -> Tensor:
+        return lorentz.dist(a, b, k=self.k)
+
+    def geodesic(self, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
+        step = t.unsqueeze(-1) * lorentz.unwrap(a, b, k=self.k)
+        return lorentz.wrap(a, step, k=self.k)
+
+
+def _ambient(z: Tensor, *, k: lorentz.Curvature) -> Tensor:
+    return z
+
+
+_COORDINATES = {"hyperboloid": _ambient, "tangent": lorentz.log0, "poincare": charts.to_poincare}
