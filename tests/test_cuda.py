@@ -1,10 +1,14 @@
 """On a GPU the answers are those of the CPU."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch.distributions import kl_divergence
 
 import hyperwrap as hw
+from hyperwrap.vae import mlp
+from hyperwrap.vae.train import Trainer, Training
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
@@ -81,3 +85,64 @@ def test_a_step_can_be_captured_in_a_graph() -> None:
     graph.replay()
     assert torch.isfinite(grad).all()
     assert not torch.equal(first, grad)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 20, 100])
+@pytest.mark.parametrize("k", [0.25, 1.0, 4.0])
+def test_latent_kernel_agrees_with_the_distributions(n: int, k: float) -> None:
+    from hyperwrap.kernels.latent import sample_and_score
+
+    encoded = torch.randn(37, 2 * n).cuda()
+    encoded[0, :n] = 0
+    noise, weights = torch.randn(37, n).cuda(), torch.randn(37, n + 3).cuda()
+    noise[1] = 0
+
+    def by_kernel(e: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return sample_and_score(e, noise, k**0.5)
+
+    def by_formula(e: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        e, scale = e.double(), torch.nn.functional.softplus(e[:, n:].double())
+        v = scale * noise.double()
+        z, log_sinhc = hw.lorentz.wrap_and_log_det(hw.lorentz.exp0(e[:, :n], k=k), v, k=k)
+        base = torch.distributions.Normal(0.0, scale).log_prob(v).sum(-1)
+        prior = hw.WrappedNormal(
+            hw.lorentz.origin(n, k=k, dtype=z.dtype, device=z.device), 1.0, k=k
+        )
+        return z, base - (n - 1) * log_sinhc, prior.log_prob(z)
+
+    results = []
+    for f in (by_kernel, by_formula):
+        e = encoded.clone().requires_grad_()
+        z, log_q, log_p = f(e)
+        total = (torch.cat([z, log_q[:, None], log_p[:, None]], -1) * weights).sum()
+        (grad,) = torch.autograd.grad(total, e)
+        results.append([z.float(), log_q.float(), log_p.float(), grad.float()])
+    for a, b in zip(*results, strict=True):
+        assert (a - b).norm() <= 1e-5 * b.norm()
+
+
+@pytest.mark.parametrize(
+    "latent", [hw.Hyperbolic(3), hw.Euclidean(3)], ids=["hyperbolic", "vanilla"]
+)
+def test_training_by_graph_learns_and_resumes(latent: hw.Hyperbolic, tmp_path) -> None:
+    data = (torch.rand(64, 20, generator=torch.Generator().manual_seed(0)) < 0.3).float().cuda()
+
+    def trainer(folder: Path) -> Trainer:
+        torch.manual_seed(0)
+        stack = (2,)
+        encoder = mlp([20, 16, latent.encoder_outputs], stack=stack)
+        vae = hw.VAE(encoder, mlp([latent.decoder_inputs, 16, 20], stack=stack), latent).cuda()
+        return Trainer(vae, lambda step: data.expand(2, 64, 20), Training(steps=300), folder)
+
+    whole = trainer(tmp_path / "whole")
+    reports = list(whole.run(report_every=50, save_every=100))
+    assert min(reports[-1].elbo) > max(reports[0].elbo)
+    broken = trainer(tmp_path / "broken")
+    for report in broken.run(report_every=50, save_every=100):
+        if report.step == 150:
+            break
+    resumed = trainer(tmp_path / "broken")
+    assert resumed.step == 100
+    list(resumed.run(report_every=50, save_every=100))
+    for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)

@@ -14,7 +14,7 @@ diagonal of ``L``.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from math import log, pi
+from math import expm1, log, pi, sqrt
 from typing import Literal, NamedTuple
 
 import torch
@@ -23,8 +23,9 @@ from torch.distributions import Distribution, Independent, MultivariateNormal, N
 from torch.nn.functional import softplus
 
 from hyperwrap import charts, lorentz
+from hyperwrap.curvature import Curvature
 from hyperwrap.distributions import WrappedNormal
-from hyperwrap.numerics import squared_norm
+from hyperwrap.numerics import squared_norm, transformed
 
 __all__ = ["Euclidean", "Hyperbolic", "Latent", "LatentSample"]
 
@@ -87,6 +88,9 @@ class Latent(nn.Module, ABC):
     @abstractmethod
     def geodesic(self, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
         """The point at fraction ``t`` of the way from ``a`` to ``b``."""
+
+    def extra_repr(self) -> str:
+        return f"n={self.n}, covariance={self.covariance!r}"
 
     def _sigma(self, s: Tensor) -> dict[str, Tensor]:
         """``Σ`` from the encoder's numbers, as a keyword of the distributions."""
@@ -174,10 +178,14 @@ class Hyperbolic(Latent):
         if not k > 0:
             raise ValueError(f"Expected `k` > 0 (the curvature is −k); got {k}.")
         self.coordinates, self._k = coordinates, k
-        self.raw_k = nn.Parameter(torch.tensor(k).expm1().log()) if learn_k else None
+        self.raw_k = nn.Parameter(torch.tensor(k + log(-expm1(-k)))) if learn_k else None
+
+    def extra_repr(self) -> str:
+        k = f"k={self._k}" if self.raw_k is None else f"k learned from {self._k}"
+        return f"{super().extra_repr()}, coordinates={self.coordinates!r}, {k}"
 
     @property
-    def k(self) -> lorentz.Curvature:
+    def k(self) -> Curvature:
         return self._k if self.raw_k is None else softplus(self.raw_k)
 
     @property
@@ -192,10 +200,24 @@ class Hyperbolic(Latent):
         return WrappedNormal(self.centre(encoded), **sigma, k=self.k, validate_args=False)
 
     def sample(self, encoded: Tensor, sample_shape: Sequence[int] = ()) -> LatentSample:
+        if self._has_kernel(encoded):
+            return self._sample_by_kernel(encoded, sample_shape)
         z, log_q = self.posterior(encoded).rsample_and_log_prob(sample_shape)
         rho_squared, log_sinhc = lorentz.squared_radius_and_log_det(z, k=self.k)
         gaussian = -0.5 * (rho_squared + self.n * log(2 * pi))
         return LatentSample(z, log_q, gaussian - (self.n - 1) * log_sinhc)
+
+    def _has_kernel(self, encoded: Tensor) -> bool:
+        plain = self.covariance == "diagonal" and self.raw_k is None and self.n <= 1024
+        narrow = encoded.is_cuda and encoded.dtype != torch.float64
+        return plain and narrow and not torch.compiler.is_compiling() and not transformed(encoded)
+
+    def _sample_by_kernel(self, encoded: Tensor, sample_shape: Sequence[int]) -> LatentSample:
+        from hyperwrap.kernels.latent import sample_and_score
+
+        shape = (*sample_shape, *encoded.shape[:-1], self.n)
+        noise = torch.randn(shape, device=encoded.device)
+        return LatentSample(*sample_and_score(encoded.float(), noise, sqrt(self._k)))
 
     def centre(self, encoded: Tensor) -> Tensor:
         return lorentz.exp0(encoded[..., : self.n], k=self.k)
@@ -211,7 +233,7 @@ class Hyperbolic(Latent):
         return lorentz.wrap(a, step, k=self.k)
 
 
-def _ambient(z: Tensor, *, k: lorentz.Curvature) -> Tensor:
+def _ambient(z: Tensor, *, k: Curvature) -> Tensor:
     return z
 
 

@@ -1,12 +1,13 @@
 """The variational autoencoder, hyperbolic or vanilla by its latent space (§4.1)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from hyperwrap.vae.latent import Latent
+from hyperwrap.vae.networks import Linear
 from hyperwrap.vae.objective import LIKELIHOODS, importance_weighted
 
 __all__ = ["VAE", "Bound", "Score"]
@@ -39,7 +40,8 @@ class VAE(nn.Module):
             first event dimension (Gaussian).
         latent: `Hyperbolic` or `Euclidean`.
         likelihood: "bernoulli" or "gaussian".
-        beta: weight of the KL term in the objective; a tensor gives each model of a stack its own.
+        beta: weight of the KL term in the objective; a tensor shaped like the stack gives each
+            model its own.
 
     >>> latent = hw.Hyperbolic(2)
     >>> encoder, decoder = torch.nn.Linear(5, latent.encoder_outputs), torch.nn.Linear(3, 5)
@@ -75,6 +77,7 @@ class VAE(nn.Module):
         With several samples the importance-weighted bound of Burda et al. (2016) takes its place.
         """
         beta = self.beta if beta is None else beta
+        beta = beta.unsqueeze(-1) if beta.shape == self.stack else beta
         reconstruction, kl = self._terms(x, num_samples)
         weighted = reconstruction - beta * kl
         return Bound(importance_weighted(weighted), reconstruction.mean(0), kl.mean(0))
@@ -97,6 +100,8 @@ class VAE(nn.Module):
         return self.score(x, num_samples).log_likelihood
 
     def _chunks(self, x: Tensor, num_samples: int) -> Iterator[tuple[Tensor, Tensor]]:
+        if num_samples < 1:
+            raise ValueError(f"Expected `num_samples` ≥ 1; got {num_samples}.")
         at_once = max(1, min(num_samples, _MOST_ELEMENTS // max(x.numel(), 1)))
         for done in range(0, num_samples, at_once):
             yield self._terms(x, min(at_once, num_samples - done))
@@ -105,14 +110,14 @@ class VAE(nn.Module):
 
     def embed(self, x: Tensor) -> Tensor:
         """The centre of ``q(z|x)``: a point ``(..., n+1)``, or ``(..., n)`` in Euclidean space."""
-        return self.latent.centre(self.encoder(x))
+        return self.latent.centre(self._encoded(x))
 
     def generate(self, z: Tensor) -> Tensor:
         """The mean of ``p(x|z)``."""
-        output = self.decoder(self.latent.for_decoder(z))
+        output = self._decoded(z)
         if self.likelihood == "bernoulli":
             return output.sigmoid()
-        return output.chunk(2, dim=1 - z.dim() - (output.dim() - z.dim()))[0]
+        return output.chunk(2, dim=z.dim() - 1)[0]
 
     def reconstruct(self, x: Tensor) -> Tensor:
         """The mean of ``p(x|z)`` at the centre of ``q(z|x)``."""
@@ -120,25 +125,55 @@ class VAE(nn.Module):
 
     def interpolate(self, a: Tensor, b: Tensor, steps: int) -> Tensor:
         """``steps`` latents along the geodesic between two, both included, ``(steps, ..., d)``."""
-        t = torch.linspace(0, 1, steps, device=a.device)
+        t = torch.linspace(0, 1, steps, dtype=a.dtype, device=a.device)
         return self.latent.geodesic(a, b, t.view(-1, *[1] * (a.dim() - 1)))
 
     # --- the two terms -----------------------------------------------------------------------
 
     def _terms(self, x: Tensor, num_samples: int) -> tuple[Tensor, Tensor]:
         """``log p(x|z)`` and ``log q(z|x) − log p(z)``, ``(num_samples, ..., batch)``."""
-        encoded = self.encoder(x)
-        event_dim = x.dim() - (encoded.dim() - 1)
+        if num_samples < 1:
+            raise ValueError(f"Expected `num_samples` ≥ 1; got {num_samples}.")
+        encoded = self._encoded(x)
         z, log_q, log_p = self.latent.sample(encoded, (num_samples,))
-        output = _over_samples(self.decoder, self.latent.for_decoder(z))
+        output = self._decoded(z)
+        event_dim = output.dim() - encoded.dim()
+        self._require_output(output, x.shape[x.dim() - event_dim :])
         return LIKELIHOODS[self.likelihood](output, x, event_dim), log_q - log_p
 
+    def _encoded(self, x: Tensor) -> Tensor:
+        encoded = self.encoder(x)
+        if encoded.shape[-1] != self.latent.encoder_outputs:
+            raise ValueError(
+                f"Expected {self.latent.encoder_outputs} numbers a datum from the encoder, as the "
+                f"latent space says; got {encoded.shape[-1]}."
+            )
+        return encoded
 
-def _over_samples(decoder: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
-    """``decoder`` over latents ``(samples, *stack, batch, d)``, the samples taken as more batch."""
-    samples, *stack, batch, _ = z.shape
-    folded = z[0] if samples == 1 else z.movedim(0, -3).flatten(-3, -2)
-    output = decoder(folded)
-    if samples == 1:
-        return output.unsqueeze(0)
-    return output.unflatten(len(stack), (samples, batch)).movedim(len(stack), 0)
+    def _require_output(self, output: Tensor, event: torch.Size) -> None:
+        """Raises a `ValueError` if the decoder's output does not describe such a datum."""
+        twice = 2 if self.likelihood == "gaussian" else 1
+        wanted = (twice * event[0], *event[1:])
+        if output.shape[output.dim() - len(event) :] != wanted:
+            raise ValueError(
+                f"Expected output of shape {wanted} a datum from the decoder, as the likelihood is "
+                f"{self.likelihood}; got shape {tuple(output.shape[output.dim() - len(event) :])}."
+            )
+
+    def _decoded(self, z: Tensor) -> Tensor:
+        """The decoder's output for latents ``(*more, *stack, batch, d)``, ``more`` as batch."""
+        z = self.latent.for_decoder(z)
+        own = len(self.stack) + 1
+        more = z.dim() - 1 - own
+        if more <= 0:
+            return self.decoder(z)
+        folded = z.flatten(0, more - 1).movedim(0, own - 1).flatten(own - 1, own)
+        output = self.decoder(folded)
+        output = output.unflatten(own - 1, (-1, z.shape[more + own - 1])).movedim(own - 1, 0)
+        return output.unflatten(0, z.shape[:more])
+
+    @property
+    def stack(self) -> torch.Size:
+        """The shape of the stack of models this is, ``()`` for one model."""
+        shapes = (m.weight.shape[:-2] for m in self.modules() if isinstance(m, Linear))
+        return next(shapes, torch.Size())

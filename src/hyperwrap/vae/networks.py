@@ -20,13 +20,15 @@ class Linear(nn.Module):
     def __init__(self, inputs: int, outputs: int, *, stack: Sequence[int] = ()) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(*stack, inputs, outputs))
-        self.bias = nn.Parameter(torch.zeros(*stack, 1, outputs))
+        self.bias = nn.Parameter(torch.zeros(*stack, outputs))
         lecun_normal(self.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.weight.dim() == 3 and x.dim() == 3:
-            return torch.baddbmm(self.bias, x, self.weight)
-        return x @ self.weight + self.bias
+        stacked = self.weight.dim() > 2
+        bias = self.bias.unsqueeze(-2) if stacked else self.bias
+        if stacked and x.dim() == self.weight.dim() == 3:
+            return torch.baddbmm(bias, x, self.weight)
+        return x @ self.weight + bias
 
 
 def lecun_normal(weight: Tensor) -> None:
@@ -53,6 +55,8 @@ def mlp(
     >>> mlp([784, 500, 4])(torch.zeros(10, 784)).shape
     torch.Size([10, 4])
     """
+    if len(sizes) < 2:
+        raise ValueError(f"Expected at least two `sizes`, of input and output; got {list(sizes)}.")
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
         layers += [Linear(inputs, outputs, stack=stack), activation()]

@@ -24,9 +24,10 @@ class _Bernoulli(torch.autograd.Function):
         return torch.addcmul(-softplus(logits), x, logits)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None]:
         logits, x = ctx.saved_tensors
-        return (x - logits.sigmoid()) * grads[0], None
+        to_x = (logits * grads[0]).sum_to_size(x.shape) if ctx.needs_input_grad[1] else None
+        return (x - logits.sigmoid()) * grads[0], to_x
 
 
 def gaussian(output: Tensor, x: Tensor, event_dim: int) -> Tensor:

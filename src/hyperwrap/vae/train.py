@@ -9,6 +9,7 @@ A stack of models (see `networks.Linear`) trains in one program: the loss is the
 stack, so each model gets the gradient it would get alone, and Adam works element by element.
 """
 
+import copy
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -34,6 +35,8 @@ class Training:
 
     steps: int
     learning_rate: float = 1e-3
+    decay: bool = False
+    """Whether the learning rate falls linearly to 0."""
     num_samples: int = 1
     warm_up: int = 0
     """Steps over which β rises linearly from ``warm_up_from`` to its value."""
@@ -69,59 +72,121 @@ class Trainer:
     step: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
+        device = self.model.beta.device
+        self._rate = torch.tensor(self.training.learning_rate, device=device)
+        self._beta = self.model.beta.clone()
+        self._sums = torch.zeros(())  # of reconstruction and KL, since the last report
+        self._graph: torch.cuda.CUDAGraph | None = None
+        on_gpu = device.type == "cuda"
         self.optimizer = torch.optim.Adam(
-            self.model.parameters(), lr=self.training.learning_rate, foreach=True
+            self.model.parameters(),
+            lr=self._rate if on_gpu else self.training.learning_rate,
+            foreach=not on_gpu,
+            fused=on_gpu,
+            capturable=on_gpu,
         )
         if self.folder is not None and self._path.exists():
             self._resume()
+        else:
+            torch.manual_seed(self.training.seed)
 
     # --- the loop -------------------------------------------------------------------------------
 
     def run(self, report_every: int = 100, save_every: int = 1000) -> Iterator[Progress]:
         """Trains to the end, yielding a report every so often."""
-        seen: list[Tensor] = []
+        since = 0
         while self.step < self.training.steps:
-            seen.append(self._one_step())
-            self.step += 1
+            self._schedule()
+            self._advance(self.batches(self.step))
+            self.step, since = self.step + 1, since + 1
             last = self.step == self.training.steps
             if last or self.step % report_every == 0:
-                yield self._report(seen)
-                seen = []
+                yield self._report(since)
+                self._sums.zero_()
+                since = 0
             if last or self.step % save_every == 0:
+                self._require_finite_parameters()
                 self.save()
 
-    def _one_step(self) -> Tensor:
-        bound = self.model.objective(
-            self.batches(self.step), self.training.num_samples, beta=self._beta()
-        )
+    def _schedule(self) -> None:
+        """Sets β and the learning rate of the coming step."""
+        t = self.training
+        if self.step <= t.warm_up and t.warm_up:
+            rise = min(self.step / t.warm_up, 1.0)
+            self._beta.copy_(t.warm_up_from + rise * (self.model.beta - t.warm_up_from))
+        if t.decay:
+            rate = t.learning_rate * (1 - self.step / t.steps)
+            self._rate.fill_(rate)
+            if not self._rate.is_cuda:
+                self.optimizer.param_groups[0]["lr"] = rate
+
+    def _advance(self, x: Tensor) -> None:
+        """One step, on a GPU as the replay of a graph captured at the first."""
+        if not x.is_cuda:
+            return self._one_step(x)
+        if self._graph is None:
+            self._capture(x)
+        assert self._graph is not None
+        self._x.copy_(x)
+        self._graph.replay()
+        return None
+
+    def _one_step(self, x: Tensor) -> None:
+        bound = self.model.objective(x, self.training.num_samples, beta=self._beta)
         self.optimizer.zero_grad(set_to_none=True)
         (-bound.elbo.mean(-1).sum()).backward()
         self.optimizer.step()
-        return _means(bound)
+        means = _means(bound)
+        if self._sums.dim() == 0:
+            self._sums = torch.zeros_like(means)
+        self._sums += means
 
-    def _beta(self) -> Tensor:
-        t = self.training
-        if self.step >= t.warm_up:
-            return self.model.beta
-        fraction = self.step / t.warm_up
-        return t.warm_up_from + fraction * (self.model.beta - t.warm_up_from)
+    def _capture(self, x: Tensor) -> None:
+        """Records a step as a CUDA graph; the warm-up that this takes leaves no trace."""
+        self._x = x.clone()
+        tensors = [*self.model.parameters(), *self.model.buffers()]
+        before = [t.detach().clone() for t in tensors]
+        moments = copy.deepcopy(self.optimizer.state_dict()["state"])
+        random = torch.cuda.get_rng_state(x.device)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self._one_step(self._x)
+        torch.cuda.current_stream().wait_stream(side)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._one_step(self._x)
+        with torch.no_grad():
+            for t, old in zip(tensors, before, strict=True):
+                t.copy_(old)
+            for index, state in self.optimizer.state_dict()["state"].items():
+                for name, t in state.items():
+                    t.copy_(moments[index][name]) if index in moments else t.zero_()
+        self._sums.zero_()
+        torch.cuda.set_rng_state(random, x.device)
 
-    def _report(self, seen: list[Tensor]) -> Progress:
-        means = torch.stack(seen).mean(0)
+    def _report(self, since: int) -> Progress:
+        means = self._sums / since
         if not torch.isfinite(means).all():
             raise DivergedError(
                 f"Expected a finite objective; step {self.step} gave reconstruction "
-                f"{means[0].min().item():.4g} and KL {means[1].max().item():.4g}. "
-                + (
-                    f"The checkpoint in {self.folder} is from before that. "
-                    if self.folder is not None and self._path.exists()
-                    else ""
-                )
-                + "Try a smaller learning rate."
+                f"{means[0].min().item():.4g} and KL {means[1].max().item():.4g}. {self._advice()}"
             )
-        reconstruction, kl = means.flatten(1).tolist()
+        reconstruction, kl = means.reshape(2, -1).tolist()
         elbo = [r - d for r, d in zip(reconstruction, kl, strict=True)]
         return Progress(self.step, elbo, reconstruction, kl)
+
+    def _require_finite_parameters(self) -> None:
+        if not all(torch.isfinite(p).all() for p in self.model.parameters()):
+            raise DivergedError(
+                f"Expected finite parameters; step {self.step} left NaN or inf. {self._advice()}"
+            )
+
+    def _advice(self) -> str:
+        before = self.folder is not None and self._path.exists()
+        kept = f"The checkpoint in {self.folder} is from before that. " if before else ""
+        return f"{kept}Try a smaller learning rate."
 
     # --- checkpoints -----------------------------------------------------------------------------
 
@@ -129,6 +194,12 @@ class Trainer:
     def _path(self) -> Path:
         assert self.folder is not None
         return self.folder / "checkpoint.safetensors"
+
+    def _identity(self) -> dict[str, str]:
+        """What a checkpoint has to agree in, besides names and shapes of the parameters."""
+        m = self.model
+        model = f"{m.latent!r}, {m.likelihood}, beta={m.beta.tolist()}"
+        return {"model": model, "training": json.dumps(asdict(self.training))}
 
     def save(self) -> None:
         """Writes the checkpoint whole or not at all."""
@@ -138,9 +209,9 @@ class Trainer:
         for index, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"adam.{index}.{name}": t for name, t in state.items()}
         tensors["random"] = torch.get_rng_state()
-        if not all(torch.isfinite(t).all() for name, t in tensors.items() if name != "random"):
-            return  # the last good one stays; the next report says what happened
-        metadata = {"step": str(self.step), "training": json.dumps(asdict(self.training))}
+        if self._rate.is_cuda:
+            tensors["random_cuda"] = torch.cuda.get_rng_state(self._rate.device)
+        metadata = {"step": str(self.step), **self._identity()}
         content = save({n: t.detach().contiguous().cpu() for n, t in tensors.items()}, metadata)
         self.folder.mkdir(parents=True, exist_ok=True)
         part = self._path.with_suffix(f".{os.getpid()}.part")
@@ -149,14 +220,17 @@ class Trainer:
 
     def _resume(self) -> None:
         tensors, metadata = _read(self._path)
-        if metadata.get("training") != json.dumps(asdict(self.training)):
-            raise UserError(
-                f"Expected {self._path} to be of this training, {self.training}; it is of "
-                f"{metadata.get('training')}. Choose another folder, or the same options."
-            )
+        for what, own in self._identity().items():
+            found = metadata.get(what, "something else")
+            if found != own:
+                raise UserError(
+                    f"Expected {self._path} to be of this {what}, {_shown(own)}; it is of "
+                    f"{_shown(found)}. Choose another folder, or the same options."
+                )
         own = self.model.state_dict()
         found = {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
-        if {n: t.shape for n, t in found.items()} != {n: t.shape for n, t in own.items()}:
+        same = {n: t.shape for n, t in found.items()} == {n: t.shape for n, t in own.items()}
+        if not same or "random" not in tensors:
             raise UserError(
                 f"Expected {self._path} to be of this model; its parameters have other names or "
                 "shapes. Choose another folder."
@@ -169,12 +243,22 @@ class Trainer:
                 state.setdefault(int(index), {})[key] = t
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
         torch.set_rng_state(tensors["random"])
+        if self._rate.is_cuda and "random_cuda" in tensors:
+            torch.cuda.set_rng_state(tensors["random_cuda"], self._rate.device)
         self.step = int(metadata["step"])
 
 
 def _means(bound: Bound) -> Tensor:
     """Reconstruction and KL, averaged over the batch, ``(2, *stack)``."""
     return torch.stack([bound.reconstruction, bound.kl]).detach().mean(-1)
+
+
+def _shown(identity: str) -> str:
+    """A training as it is written in Python, anything else as it is."""
+    try:
+        return repr(Training(**json.loads(identity)))
+    except (ValueError, TypeError):
+        return identity
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
