@@ -18,18 +18,26 @@ import hyperwrap as hw
 from hyperwrap import plot
 from hyperwrap.cli import main
 from hyperwrap.errors import UserError
-from hyperwrap.experiments import accuracy, density, results
+from hyperwrap.experiments import accuracy, density, results, tree
 from hyperwrap.experiments.results import Row, Run
 
-COMMANDS = {"hyperwrap demo": ["demo"], "hyperwrap reproduce density": ["reproduce", "density"]}
+TREE = ("figure1", "figure_c1")
+FIGURES = {
+    "hyperwrap demo": TREE,
+    "hyperwrap reproduce tree": TREE,
+    "hyperwrap reproduce density": ("figure3", "appendix_b", "accuracy"),
+}
+LAST_ROW = dict.fromkeys(FIGURES, "hyperbolic") | {"hyperwrap reproduce density": "R=40"}
 EXAMPLES = density.FIGURE_3 + density.APPENDIX_B
-FIGURES = ("figure3", "appendix_b", "accuracy")
+TINY = tree.Protocol(depth=2, hidden=2, steps=2, seeds=2)
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(density, "figures", partial(density.figures, resolution=24))
     monkeypatch.setattr(density, "APPENDIX_B", density.APPENDIX_B[:2])
+    monkeypatch.setattr(tree, "PROTOCOL", TINY)
+    monkeypatch.setattr(tree, "reproduce", partial(tree.reproduce, protocol=TINY, processes=1))
 
 
 def invoke(*arguments: object):
@@ -48,16 +56,17 @@ def sentence(result) -> str:
 # --- what a run leaves behind --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", FIGURES)
 def test_command_leaves_figures_table_and_results(command: str, tmp_path: Path):
     folder = tmp_path / "new" / "run"
-    result = invoke(*COMMANDS[command], "-o", folder)
+    result = invoke(*command.split()[1:], "-o", folder)
     assert result.exit_code == 0, result.output
-    names = {f"{figure}.{form}" for figure in FIGURES for form in ("png", "pdf")}
-    assert {file.name for file in folder.iterdir()} == names | {"results.json", "table.md"}
+    names = {f"{figure}.{form}" for figure in FIGURES[command] for form in ("png", "pdf")}
+    others = {file.name for file in folder.iterdir()} - names
+    assert others - {"latents.safetensors"} == {"results.json", "table.md"}
     for name in names:
         assert f"Wrote {folder / name}" in result.output
-    for figure in FIGURES:
+    for figure in FIGURES[command]:
         assert imread(folder / f"{figure}.png")[..., :3].std() > 0.05  # not blank
         assert (folder / f"{figure}.pdf").read_bytes().startswith(b"%PDF")
     found = json.loads((folder / "results.json").read_text())
@@ -68,9 +77,16 @@ def test_command_leaves_figures_table_and_results(command: str, tmp_path: Path):
     assert {"hyperwrap", "python", "torch", "numpy"} <= set(found["versions"])
     for row in found["rows"]:
         assert set(row) == {"row", "column", "mean", "sd", "seeds", "paper"}
-        assert row["paper"] is None
-    assert "| R=40 |" in (folder / "table.md").read_text()
-    assert "R=40" in result.output
+        assert (row["paper"] is None) == (command == "hyperwrap reproduce density")
+    assert f"| {LAST_ROW[command]} |" in (folder / "table.md").read_text()
+    assert LAST_ROW[command] in result.output
+
+
+def test_bars_show_the_bound_its_parts_and_the_speed(tmp_path: Path):
+    output = invoke("reproduce", "tree", "-o", tmp_path).output
+    for name in (model.name for model in tree.MODELS):
+        (line,) = (line for line in output.splitlines() if line.startswith(name) and "ELBO" in line)
+        assert "KL" in line
 
 
 def test_same_command_replaces_its_own_results(tmp_path: Path):
@@ -88,6 +104,7 @@ def test_help_names_the_commands():
     assert "demo" in output
     assert "reproduce" in output
     assert "density" in invoke("reproduce", "--help").output
+    assert "tree" in invoke("reproduce", "--help").output
 
 
 def test_wrong_seed_is_explained():
@@ -120,7 +137,7 @@ def test_results_of_somebody_else_stay(content: str, tmp_path: Path):
 
 
 def test_a_file_that_is_not_ours_stays(tmp_path: Path):
-    file = tmp_path / "figure3.png"
+    file = tmp_path / "figure1.png"
     file.write_text("mine")
     assert f"{file} exists. Remove it, or choose another folder" in sentence(
         invoke("demo", "-o", tmp_path)
@@ -159,10 +176,17 @@ def without(package: str, *arguments: object) -> subprocess.CompletedProcess[str
     return subprocess.run(command, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize(("package", "extra"), [("matplotlib", "plot"), ("mpmath", "reproduce")])
-def test_missing_package(package: str, extra: str, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("package", "extra", "command"),
+    [
+        ("matplotlib", "plot", "demo"),
+        ("matplotlib", "plot", "reproduce density"),
+        ("mpmath", "reproduce", "reproduce density"),
+    ],
+)
+def test_missing_package(package: str, extra: str, command: str, tmp_path: Path):
     folder = tmp_path / "run"
-    result = without(package, "demo", "-o", folder)
+    result = without(package, *command.split(), "-o", folder)
     assert result.returncode == 1
     assert result.stderr == (
         f"Expected the package {package}; it is not installed. "
@@ -182,7 +206,7 @@ def test_tables_group_rows_of_the_same_columns():
     lines = [("a", "x", 1), ("a", "y", None), ("b", "x", 2.5, 0.1, 5, 2), ("b", "y", 3)]
     first, second = results.tables([*(Row(*line) for line in lines), Row("c", "z", 4)])
     assert first.columns == ["x", "y"]
-    assert first.lines == [["a", "1", "–"], ["b", "2.5 ± 0.1 (paper 2)", "3"]]
+    assert first.lines == [["a", "1", "–"], ["b", "2.5 ± 0.1 (paper 2, +0.5)", "3"]]
     assert second.markdown() == "|  | z |\n| --- | ---: |\n| c | 4 |"
 
 

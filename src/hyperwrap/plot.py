@@ -17,13 +17,25 @@ with needs_extra("plot"):
     import matplotlib
     from matplotlib.axes import Axes
     from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import BoundaryNorm, Normalize
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.patches import Circle, Patch
     from matplotlib.patheffects import withStroke
+    from matplotlib.ticker import MaxNLocator
 
-__all__ = ["DensityPair", "ErrorCurve", "density_pairs", "errors_by_radius", "rendered"]
+__all__ = [
+    "DensityPair",
+    "ErrorCurve",
+    "TreePanel",
+    "density_pairs",
+    "errors_by_radius",
+    "image_grid",
+    "images_on_disc",
+    "rendered",
+    "trees",
+]
 
 Array = NDArray[np.float64]
 
@@ -254,3 +266,163 @@ def _label_errors(strip: Axes, axes: Axes, radii: Sequence[float]) -> None:
     axes.legend(frameon=False)
     for each in (strip, axes):
         each.spines[["top", "right"]].set_visible(False)
+
+
+# --- trees ---------------------------------------------------------------------------------------
+
+_DEPTHS = "plasma_r"
+_SIDE, _MARGIN, _HEADING, _KEY = 2.5, 0.28, 0.3, 0.95  # in inches
+_ZERO: dict[str, Any] = {
+    "marker": "x",
+    "markersize": 6,
+    "markeredgewidth": 1.3,
+    "color": "black",
+    "linestyle": "none",
+}
+_NOISY: dict[str, Any] = {
+    "marker": "o",
+    "markersize": 1.6,
+    "markeredgewidth": 0,
+    "color": "0.62",
+    "linestyle": "none",
+}
+
+
+@dataclass(frozen=True)
+class TreePanel:
+    """One embedding of a tree in two dimensions.
+
+    ``clean (N, 2)`` and ``noisy (M, 2)`` are points, ``edges (N − 1, p, 2)`` the ways between the
+    nodes, ``depths (N,)`` the level of each. With ``disc`` they lie in the unit disc.
+    """
+
+    title: str
+    clean: Array
+    noisy: Array
+    edges: Array
+    depths: NDArray[np.int64]
+    disc: bool
+
+
+def trees(panels: Sequence[TreePanel], *, columns: int) -> Figure:
+    """Trees side by side: nodes coloured by depth, noisy ones small and grey, a cross at 0.
+
+    The key stands in the place after the last panel, or at the right if the rows are full.
+    """
+    rows = -(-len(panels) // columns)
+    full = len(panels) == rows * columns
+    width = _MARGIN + columns * (_SIDE + _MARGIN) + full * _KEY
+    height = rows * (_SIDE + _MARGIN + _HEADING)
+    levels = int(max(panel.depths.max() for panel in panels)) + 1
+    norm = BoundaryNorm(np.arange(levels + 1) - 0.5, 256)
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height))
+        for i, panel in enumerate(panels):
+            row, column = divmod(i, columns)
+            left = _MARGIN + column * (_SIDE + _MARGIN)
+            bottom = height - (row + 1) * (_SIDE + _MARGIN + _HEADING) + _MARGIN
+            _draw_tree(_axes(figure, left, bottom, _SIDE, _SIDE), panel, norm)
+        left = width - _KEY if full else width - _MARGIN - (_SIDE + _KEY) / 2
+        _draw_key(figure, norm, levels, left)
+    return figure
+
+
+def _draw_tree(axes: Axes, panel: TreePanel, norm: Normalize) -> None:
+    (_draw_rim if panel.disc else _draw_plane)(axes, panel)
+    axes.plot(*panel.noisy.T, zorder=1, clip_on=False, **_NOISY)
+    axes.add_collection(
+        LineCollection(list(panel.edges), colors="0.25", linewidths=0.4, zorder=2, clip_on=False)
+    )
+    axes.scatter(
+        *panel.clean[::-1].T,  # the root on top
+        c=panel.depths[::-1],
+        s=np.linspace(26, 7, int(panel.depths.max()) + 1)[panel.depths[::-1]],
+        cmap=_DEPTHS,
+        norm=norm,
+        edgecolors="black",
+        linewidths=0.3,
+        zorder=3,
+        clip_on=False,
+    )
+    axes.plot(0, 0, zorder=4, **_ZERO)
+    axes.set_title(panel.title, size=10, pad=5)
+
+
+def _draw_rim(axes: Axes, panel: TreePanel) -> None:
+    axes.add_patch(Circle((0, 0), 1, facecolor="none", edgecolor="black", linewidth=0.8))
+    axes.set(xlim=(-1.01, 1.01), ylim=(-1.01, 1.01), aspect="equal")
+    axes.set_axis_off()
+
+
+def _draw_plane(axes: Axes, panel: TreePanel) -> None:
+    """A square around all points and the origin."""
+    points = np.concatenate([panel.clean, panel.noisy, np.zeros((1, 2))])
+    low, high = points.min(0), points.max(0)
+    middle, half = (low + high) / 2, 0.54 * (high - low).max()
+    (left, bottom), (right, top) = middle - half, middle + half
+    axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    axes.tick_params(length=2, pad=1.5, labelsize=7)
+
+
+def _draw_key(figure: Figure, norm: Normalize, levels: int, left: float) -> None:
+    """The colours of the depths, and under them what the marks mean."""
+    bottom = _MARGIN + 0.75
+    axes = _axes(figure, left + 0.1, bottom, 0.12, _SIDE - 0.75)
+    bar = figure.colorbar(ScalarMappable(norm, _DEPTHS), cax=axes, ticks=range(levels))
+    bar.set_label("depth of the node")
+    bar.ax.invert_yaxis()  # the root on top
+    bar.ax.tick_params(length=0, labelsize=8)
+    bar.ax.minorticks_off()
+    bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]
+    marks = [Line2D([], [], **_ZERO), Line2D([], [], **{**_NOISY, "markersize": 2.5})]
+    width, height = figure.get_size_inches()
+    figure.legend(
+        marks,
+        ["origin", "noisy node"],
+        loc="upper left",
+        bbox_to_anchor=(left / width, (bottom - 0.12) / height),
+        frameon=False,
+        borderpad=0,
+        handlelength=1.2,
+        handletextpad=0.4,
+    )
+
+
+# --- images --------------------------------------------------------------------------------------
+
+_INK = "gray_r"  # 1 is black, so that an image has no frame
+
+
+def image_grid(images: Array, *, columns: int) -> Figure:
+    """Images ``(N, height, width)`` with entries in ``[0, 1]`` in rows of ``columns``."""
+    rows = -(-len(images) // columns)
+    _, height, width = images.shape
+    canvas = np.zeros((rows * height, columns * width))
+    for i, image in enumerate(images):
+        row, column = divmod(i, columns)
+        place = np.s_[row * height : (row + 1) * height, column * width : (column + 1) * width]
+        canvas[place] = image
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(4.5, 4.5 * canvas.shape[0] / canvas.shape[1]))
+        axes = figure.add_axes((0.01, 0.01, 0.98, 0.98))
+        axes.imshow(canvas, cmap=_INK, vmin=0, vmax=1, interpolation="nearest")
+        axes.set_axis_off()
+    return figure
+
+
+def images_on_disc(images: Array, centres: Array, *, side: float) -> Figure:
+    """Images ``(N, h, w)``, entries in ``[0, 1]``, as squares with these ``centres (N, 2)`` in the
+    unit disc.
+    """
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(5.6, 5.6))
+        axes = figure.add_axes((0.01, 0.01, 0.98, 0.98))
+        for image, (x, y) in zip(images, centres, strict=True):
+            square = (x - side / 2, x + side / 2, y - side / 2, y + side / 2)
+            axes.imshow(image, cmap=_INK, vmin=0, vmax=1, extent=square, interpolation="nearest")
+        axes.add_patch(Circle((0, 0), 1, facecolor="none", edgecolor="black", linewidth=0.8))
+        axes.set(xlim=(-1.01, 1.01), ylim=(-1.01, 1.01), aspect="equal")
+        axes.set_axis_off()
+    return figure

@@ -46,13 +46,28 @@ class Row:
         """The number as text.
 
         >>> Row("hyperbolic", "correlation", 0.7671, 0.0042, 5, 0.768).cell()
-        '0.767 ± 0.0042 (paper 0.768)'
+        '0.767 ± 0.0042 (paper 0.768, −0.0009)'
         """
         if self.mean is None:
             return "–"
         sd = "" if self.sd is None else f" ± {self.sd:.2g}"
-        paper = "" if self.paper is None else f" (paper {self.paper:.3g})"
-        return f"{self.mean:.3g}{sd}{paper}"
+        return f"{_number(self.mean)}{sd}{self._beside_paper(self.mean)}"
+
+    def _beside_paper(self, mean: float) -> str:
+        if self.paper is None:
+            return ""
+        places = ".2f" if _in_hundredths(mean) else ".1g"
+        difference = f"{mean - self.paper:+{places}}".replace("-", "−", 1)
+        return f" (paper {_number(self.paper)}, {difference})"
+
+
+def _number(x: float) -> str:
+    return f"{x:.2f}" if _in_hundredths(x) else f"{x:.3g}"
+
+
+def _in_hundredths(x: float) -> bool:
+    """Whether three digits are too few: log-likelihoods differ in their hundredths."""
+    return 10 <= abs(x) < 1000
 
 
 # --- tables ------------------------------------------------------------------------------------
@@ -72,14 +87,19 @@ class Table:
 
 
 def tables(rows: Iterable[Row]) -> list[Table]:
-    """Rows by columns; where the columns change, a new table begins."""
+    """Rows by columns; where the columns change or get too many, a new table begins."""
     cells: dict[str, dict[str, str]] = {}
     for row in rows:
         cells.setdefault(row.row, {})[row.column] = row.cell()
     return [
-        Table(list(columns), [[name, *line.values()] for name, line in group])
+        Table(list(some), [[name, *(line[column] for column in some)] for name, line in lines])
         for columns, group in groupby(cells.items(), key=lambda item: tuple(item[1]))
+        for lines in [list(group)]
+        for some in (columns[i : i + _WIDEST] for i in range(0, len(columns), _WIDEST))
     ]
+
+
+_WIDEST = 4  # columns that a page has room for
 
 
 # --- the folder ------------------------------------------------------------------------------
@@ -96,6 +116,10 @@ class Run:
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()  # better to fail now than after the work
 
+    def add_seconds(self, seconds: float) -> None:
+        """Counts what a killed run before this one spent on work that is not done again."""
+        self._start -= seconds
+
     def write(self, name: str, content: bytes) -> Path:
         """Writes a file whole, so that a reader finds the old one or the new one.
 
@@ -107,7 +131,7 @@ class Run:
                 f"Expected a folder without {name}, or with results of `{self.command}`; "
                 f"{path} exists. Remove it, or choose another folder with -o."
             )
-        part = path.with_name(f".{name}.{os.getpid()}.part")
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
         with _writing(self.folder):
             try:
                 part.write_bytes(content)

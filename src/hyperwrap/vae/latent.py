@@ -44,6 +44,8 @@ class LatentSample(NamedTuple):
 class Latent(nn.Module, ABC):
     """What `Hyperbolic` and `Euclidean` have in common: the shape of ``Σ``."""
 
+    _like: Tensor
+
     def __init__(self, n: int, covariance: Covariance) -> None:
         super().__init__()
         if n < 1:
@@ -51,6 +53,7 @@ class Latent(nn.Module, ABC):
         if covariance not in ("diagonal", "scalar", "full"):
             raise ValueError(f"Expected `covariance` diagonal, scalar or full; got {covariance!r}.")
         self.n, self.covariance = n, covariance
+        self.register_buffer("_like", torch.zeros(()), persistent=False)  # knows device and dtype
 
     @property
     def encoder_outputs(self) -> int:
@@ -118,7 +121,8 @@ class Euclidean(Latent):
         return self.n
 
     def prior(self) -> Distribution:
-        return Independent(Normal(torch.zeros(self.n), torch.ones(self.n)), 1)
+        zeros = self._like.new_zeros(self.n)
+        return Independent(Normal(zeros, zeros + 1), 1)
 
     def posterior(self, encoded: Tensor) -> Distribution:
         h, sigma = self.centre(encoded), self._sigma(encoded[..., self.n :])
@@ -193,7 +197,9 @@ class Hyperbolic(Latent):
         return self.n + (self.coordinates == "hyperboloid")
 
     def prior(self) -> WrappedNormal:
-        return WrappedNormal(lorentz.origin(self.n, k=self.k), 1.0, k=self.k)
+        like = self._like
+        origin = lorentz.origin(self.n, k=self.k, dtype=like.dtype, device=like.device)
+        return WrappedNormal(origin, 1.0, k=self.k)
 
     def posterior(self, encoded: Tensor) -> WrappedNormal:
         sigma = self._sigma(encoded[..., self.n :])

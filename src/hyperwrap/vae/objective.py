@@ -21,13 +21,13 @@ class _Bernoulli(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, x: Tensor) -> Tensor:
         ctx.save_for_backward(logits, x)
-        return torch.addcmul(-softplus(logits), x, logits)
+        return softplus(logits).neg_().addcmul_(x.expand_as(logits), logits)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None]:
         logits, x = ctx.saved_tensors
         to_x = (logits * grads[0]).sum_to_size(x.shape) if ctx.needs_input_grad[1] else None
-        return (x - logits.sigmoid()) * grads[0], to_x
+        return (x - logits.sigmoid()).mul_(grads[0]), to_x
 
 
 def gaussian(output: Tensor, x: Tensor, event_dim: int) -> Tensor:

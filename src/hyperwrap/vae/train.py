@@ -81,14 +81,14 @@ class Trainer:
         self.optimizer = torch.optim.Adam(
             self.model.parameters(),
             lr=self._rate if on_gpu else self.training.learning_rate,
-            foreach=not on_gpu,
-            fused=on_gpu,
+            fused=True,
             capturable=on_gpu,
         )
         if self.folder is not None and self._path.exists():
             self._resume()
         else:
-            torch.manual_seed(self.training.seed)
+            # Not the seed itself: that may have made the weights, which the noise would repeat.
+            torch.manual_seed(self.training.seed + 2**32)
 
     # --- the loop -------------------------------------------------------------------------------
 
@@ -97,7 +97,10 @@ class Trainer:
         since = 0
         while self.step < self.training.steps:
             self._schedule()
-            self._advance(self.batches(self.step))
+            x = self.batches(self.step)
+            if self.step == 0:
+                self._require_data(x)
+            self._advance(x)
             self.step, since = self.step + 1, since + 1
             last = self.step == self.training.steps
             if last or self.step % report_every == 0:
@@ -177,8 +180,21 @@ class Trainer:
         elbo = [r - d for r, d in zip(reconstruction, kl, strict=True)]
         return Progress(self.step, elbo, reconstruction, kl)
 
+    def _require_data(self, x: Tensor) -> None:
+        """Raises a `UserError` if the first batch cannot be data of the model."""
+        if not x.numel():
+            raise UserError(f"Expected data; got a batch of shape {tuple(x.shape)}.")
+        if not torch.isfinite(x).all():
+            raise UserError("Expected finite data; got NaN or inf.")
+        if self.model.likelihood == "bernoulli" and (x.min() < 0 or x.max() > 1):
+            raise UserError(
+                "Expected values in [0, 1], as the likelihood is bernoulli; "
+                f"got {x.min().item():.4g} to {x.max().item():.4g}."
+            )
+
     def _require_finite_parameters(self) -> None:
-        if not all(torch.isfinite(p).all() for p in self.model.parameters()):
+        moments = [t for state in self.optimizer.state.values() for t in state.values()]
+        if not all(torch.isfinite(t).all() for t in (*self.model.parameters(), *moments)):
             raise DivergedError(
                 f"Expected finite parameters; step {self.step} left NaN or inf. {self._advice()}"
             )
