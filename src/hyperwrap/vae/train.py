@@ -36,7 +36,7 @@ class Training:
     steps: int
     learning_rate: float = 1e-3
     decay: bool = False
-    """Whether the learning rate falls linearly to 0."""
+    """Whether the learning rate, constant for the first half, then falls linearly to 0."""
     num_samples: int = 1
     warm_up: int = 0
     """Steps over which β rises linearly from ``warm_up_from`` to its value."""
@@ -118,7 +118,7 @@ class Trainer:
             rise = min(self.step / t.warm_up, 1.0)
             self._beta.copy_(t.warm_up_from + rise * (self.model.beta - t.warm_up_from))
         if t.decay:
-            rate = t.learning_rate * (1 - self.step / t.steps)
+            rate = t.learning_rate * min(1.0, 2 * (1 - self.step / t.steps))
             self._rate.fill_(rate)
             if not self._rate.is_cuda:
                 self.optimizer.param_groups[0]["lr"] = rate
