@@ -87,7 +87,8 @@ class Trainer:
         if self.folder is not None and self._path.exists():
             self._resume()
         else:
-            # Not the seed itself: that may have made the weights, which the noise would repeat.
+            # A GPU's generator takes 64 bits of seed: there the noise does not repeat the stream
+            # that may have made the weights. The CPU's takes 32, and does; it does no harm.
             torch.manual_seed(self.training.seed + 2**32)
 
     # --- the loop -------------------------------------------------------------------------------
