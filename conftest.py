@@ -1,4 +1,4 @@
-"""Names that the examples in docstrings may use, and what cannot be imported without a GPU."""
+"""What every test and example may rely on, and what cannot be imported without a GPU."""
 
 import pytest
 import torch
@@ -11,3 +11,9 @@ collect_ignore = [] if torch.cuda.is_available() else ["src/hyperwrap/kernels/la
 @pytest.fixture(autouse=True)
 def _example_names(doctest_namespace: dict[str, object]) -> None:
     doctest_namespace.update(hw=hyperwrap, torch=torch)
+
+
+@pytest.fixture(autouse=True)
+def _validated() -> None:
+    """Importing Dynamo, as `torch.compile` does, turns validation off for the whole process."""
+    torch.distributions.Distribution.set_default_validate_args(True)

@@ -172,7 +172,7 @@ def test_quick_keeps_the_kind_of_protocol():
 
 
 def test_protocols_are_those_of_the_page():
-    assert (mnist.OURS.steps, mnist.PAPER.steps) == (40_000, 150_000)
+    assert (mnist.OURS.steps, mnist.PAPER.steps) == (50_000, 150_000)
     assert mnist.FULL.dims == (2, 5, 10, 20)
     assert len(mnist.groups([mnist.OURS], mnist.FULL)) == 8
     for protocol in (mnist.OURS, mnist.PAPER):

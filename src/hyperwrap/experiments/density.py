@@ -12,8 +12,7 @@ The centre is ``μ = exp₀(h)``. The paper does not give its ``μ`` and ``Σ``;
 Two checks go with the pictures: that what is drawn has mass 1, and how exact it is (`accuracy`).
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import pi
 from pathlib import Path
@@ -26,6 +25,7 @@ from hyperwrap import charts, lorentz
 from hyperwrap.distributions import WrappedNormal
 from hyperwrap.experiments import accuracy
 from hyperwrap.experiments.results import Row, Run
+from hyperwrap.experiments.threads import one_thread
 from hyperwrap.plot import DensityPair, Figure, density_pairs, rendered
 
 __all__ = ["APPENDIX_B", "FIGURE_3", "REMARK", "Example", "figures", "mass", "reproduce"]
@@ -89,7 +89,7 @@ APPENDIX_B = (
 
 def reproduce(run: Run) -> tuple[list[Row], list[Path]]:
     """Draws and measures into the folder of the run; returns the numbers and the pictures."""
-    with _one_thread():
+    with one_thread():
         comparisons = accuracy.measure(run.seed)
         rows = [*mass_errors(), *accuracy.rows(comparisons)]
         drawn = {**figures(), "accuracy": accuracy.figure(comparisons)}
@@ -101,17 +101,6 @@ def reproduce(run: Run) -> tuple[list[Row], list[Path]]:
     paths = [run.write(name, content) for name, content in files.items()]
     run.finish(rows, REMARK)
     return rows, paths
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Grids this small gain nothing from a second thread, and lose tenfold on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def figures(resolution: int = 300) -> dict[str, Figure]:

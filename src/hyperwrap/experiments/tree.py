@@ -19,7 +19,6 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import wait
@@ -35,6 +34,7 @@ from torch import Tensor
 from hyperwrap import charts
 from hyperwrap.data import tree
 from hyperwrap.experiments.results import Row, Run
+from hyperwrap.experiments.threads import one_thread
 from hyperwrap.metrics import distance_correlation
 from hyperwrap.plot import Array, Figure, TreePanel, rendered, trees
 from hyperwrap.vae import VAE, Euclidean, Hyperbolic, mlp
@@ -125,7 +125,7 @@ def reproduce(
     checkpoints = run.folder / "checkpoints"
     jobs = [_Job(model, protocol, run.seed, checkpoints / _slug(model)) for model in MODELS]
     _train(jobs, watch, min(processes or os.cpu_count() or 1, len(jobs)))
-    with _one_thread():
+    with one_thread():
         found = {job.model.name: _latents(job) for job in jobs}
         rows = table(found, protocol.depth)
         drawn = figures({name: _first_seed(each) for name, each in found.items()}, protocol.depth)
@@ -223,16 +223,6 @@ def _tensors(latents: dict[str, Latents]) -> dict[str, Tensor]:
     }
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 # --- several models at a time --------------------------------------------------------------------
 
 
@@ -241,7 +231,7 @@ def _train(jobs: Sequence[_Job], watch: Watch, processes: int) -> None:
     if processes > 1:
         _train_in_processes([jobs[i::processes] for i in range(processes)], watch)
         return
-    with _one_thread():
+    with one_thread():
         for job in jobs:
             for progress in job.train():
                 watch(job.model.name, progress)
