@@ -262,6 +262,7 @@ def pull(x: Tensor, u: Tensor, *, k: Curvature = 1.0) -> Tensor:
     return v + m * ((u0 - dot(m, v)) / (m0 * m0))
 
 
+@in_float64
 def exp(x: Tensor, u: Tensor, *, k: Curvature = 1.0) -> Tensor:
     """Exponential map (eq. 5), ``(..., n+1), (..., n+1) → (..., n+1)``.
 
@@ -269,11 +270,6 @@ def exp(x: Tensor, u: Tensor, *, k: Curvature = 1.0) -> Tensor:
     >>> torch.allclose(exp(x, log(x, origin(2))), origin(2), atol=1e-6)
     True
     """
-    return _exp(x, u, k=k)
-
-
-@in_float64
-def _exp(x: Tensor, u: Tensor, *, k: Curvature) -> Tensor:
     return wrap(x, pull(x, u, k=k), k=k)
 
 

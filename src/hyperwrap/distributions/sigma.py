@@ -103,39 +103,33 @@ def require_valid(form: str, parameter: Tensor) -> None:
 
 
 def _require_positive_definite(form: str, matrix: Tensor) -> None:
-    asymmetry = (matrix - matrix.mT).abs().amax() if matrix.numel() else matrix.sum()
-    if asymmetry > 1e-5 * matrix.abs().amax().clamp_min(1e-30) if matrix.numel() else False:
+    if not matrix.numel():
+        return
+    asymmetry = (matrix - matrix.mT).abs().max()
+    if asymmetry > 1e-5 * matrix.abs().max():
         raise ValueError(
             f"Expected `{form}` symmetric; got entries that differ by {asymmetry:.3g}."
         )
-    least = torch.linalg.eigvalsh(matrix)
-    if (least <= 0).any():
-        raise ValueError(f"Expected `{form}` positive definite; got eigenvalue {_least(least)}.")
+    eigenvalues = torch.linalg.eigvalsh(matrix)
+    if (eigenvalues <= 0).any():
+        raise ValueError(
+            f"Expected `{form}` positive definite; got eigenvalue {_least(eigenvalues)}."
+        )
 
 
 def _least(x: Tensor) -> float:
     return float(f"{x.min().item():.3g}")
 
 
-def required_shape(form: str, n: int) -> tuple[int, ...]:
-    return (n,) if form == "scale" else (n, n)
-
-
 def fit(form: str, parameter: Tensor, n: int) -> Tensor:
     """The parameter with its event dimensions broadcast to ``n``, or an error."""
-    event = required_shape(form, n)
-    try:
-        batch = parameter.shape[: max(parameter.dim() - len(event), 0)]
-        if form != "scale" and parameter.shape[-2:] != event:
-            raise RuntimeError
-        return (
-            parameter
-            if parameter.shape[len(batch) :] == event
-            else parameter.expand(*batch, *event)
-        )
-    except RuntimeError:
-        wanted = ", ".join(map(str, ("...", *event)))
-        raise ValueError(
-            f"Expected `{form}` of shape ({wanted}), as `loc` is in H^{n}; "
-            f"got shape {tuple(parameter.shape)}."
-        ) from None
+    event = (n,) if form == "scale" else (n, n)
+    if parameter.shape[-len(event) :] == event:
+        return parameter
+    if form == "scale" and parameter.shape[-1:] in ((), (1,)):  # one σ for all coordinates
+        return parameter.expand(*parameter.shape[:-1], n)
+    wanted = ", ".join(map(str, ("...", *event)))
+    raise ValueError(
+        f"Expected `{form}` of shape ({wanted}), as `loc` is in H^{n}; "
+        f"got shape {tuple(parameter.shape)}."
+    )
