@@ -18,7 +18,7 @@ import hyperwrap as hw
 from hyperwrap import plot
 from hyperwrap.cli import main
 from hyperwrap.errors import UserError
-from hyperwrap.experiments import accuracy, density, results, tree
+from hyperwrap.experiments import accuracy, bench, density, results, tree
 from hyperwrap.experiments.results import Row, Run
 
 TREE = ("figure1", "figure_c1")
@@ -95,14 +95,33 @@ def test_same_command_replaces_its_own_results(tmp_path: Path):
     assert json.loads((tmp_path / "results.json").read_text())["seed"] == 1
 
 
+def test_bench_prints_what_a_step_costs(monkeypatch: pytest.MonkeyPatch):
+    asked = []
+
+    def measured(device: str):
+        asked.append(device)
+        yield bench.Row(n=2, seeds=1, vanilla_ms=1.5, hyperbolic_ms=1.62, ratio=1.08)
+        yield bench.Row(n=20, seeds=5, vanilla_ms=7.25, hyperbolic_ms=7.0, ratio=0.9655)
+
+    monkeypatch.setattr(bench, "vae_steps", measured)
+    result = invoke("bench", "vae", "--device", "cpu")
+    assert result.exit_code == 0
+    assert asked == ["cpu"]
+    assert [line.split() for line in result.output.splitlines()] == [
+        ["n", "models", "vanilla", "ms", "hyperbolic", "ms", "ratio"],
+        ["2", "1", "1.500", "1.620", "1.08"],
+        ["20", "5", "7.250", "7.000", "0.97"],
+    ]
+
+
 def test_version():
     assert invoke("--version").output == f"hyperwrap {hw.__version__}\n"
 
 
 def test_help_names_the_commands():
     output = invoke("--help").output
-    assert "demo" in output
-    assert "reproduce" in output
+    for command in ("demo", "reproduce", "vae", "bench"):
+        assert command in output
     assert "density" in invoke("reproduce", "--help").output
     assert "tree" in invoke("reproduce", "--help").output
 
@@ -195,8 +214,14 @@ def test_missing_package(package: str, extra: str, command: str, tmp_path: Path)
     assert not folder.exists()
 
 
-def test_help_needs_no_extra():
-    assert without("matplotlib", "--help").returncode == 0
+@pytest.mark.parametrize("command", ["", "vae", "bench", "reproduce"])
+def test_help_needs_no_extra(command: str):
+    assert without("matplotlib", *command.split(), "--help").returncode == 0
+
+
+def test_a_vae_of_ones_own_data_needs_no_extra(tmp_path: Path):
+    options = ("--steps", 2, "--hidden", 2, "-o", tmp_path / "run")
+    assert without("matplotlib", "vae", "tree", *options).returncode == 0
 
 
 # --- rows and tables -----------------------------------------------------------------------------

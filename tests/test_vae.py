@@ -4,17 +4,22 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import log, pi, sqrt
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, MultivariateNormal, Normal
 from torch.nn.functional import softplus
 from torch.testing import assert_close
 
 import hyperwrap as hw
+from hyperwrap.errors import UserError
 from hyperwrap.vae import Latent, Linear, mlp, model, objective
+from hyperwrap.vae.networks import dcgan
 
 # --- the registry ------------------------------------------------------------------------------
 
@@ -447,6 +452,21 @@ def test_bernoulli_has_a_gradient_to_the_data():
     assert torch.autograd.gradcheck(lambda x: objective.bernoulli(logits, x, 1), [x])
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian"])
+def test_likelihoods_pass_through_the_transforms_of_torch(likelihood: str):
+    score = objective.LIKELIHOODS[likelihood]
+    output = torch.randn(4, 5 if likelihood == "bernoulli" else 10, dtype=torch.float64)
+    x, tangent = torch.rand(4, 5, dtype=torch.float64), torch.randn_like(output)
+    single = output.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(score(single, x, 1).sum(), single)
+    assert_close(torch.func.grad(lambda o: score(o, x, 1).sum())(output), slope)
+    each = torch.func.vmap(torch.func.grad(lambda o, x: score(o, x, 1)))(output, x)
+    assert_close(each, slope)
+    moved = torch.func.jvp(lambda o: score(o, x, 1), (output,), (tangent,))[1]
+    assert_close(moved, (slope * tangent).sum(-1))
+
+
 @pytest.mark.parametrize("event", EVENTS.values(), ids=EVENTS.keys())
 def test_gaussian_is_that_of_torch(event: tuple[int, ...]):
     first, *rest = event
@@ -659,6 +679,134 @@ def test_many_paths_of_images_are_generated_at_once(likelihood: str):
     vae, x = image_vae(likelihood), torch.rand(3, 1, 8, 8)
     path = vae.interpolate(vae.embed(x), vae.embed(1 - x), 4)
     assert vae.generate(path).shape == (4, 3, 1, 8, 8)
+
+
+# --- on disk -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "model.safetensors"
+
+
+def same_model(a: hw.VAE, b: hw.VAE) -> bool:
+    own, other = a.state_dict(), b.state_dict()
+    return (
+        repr(a.latent) == repr(b.latent)
+        and a.likelihood == b.likelihood
+        and own.keys() == other.keys()
+        and all(
+            torch.equal(t, other[name]) and t.dtype == other[name].dtype for name, t in own.items()
+        )
+    )
+
+
+@pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian"])
+def test_a_model_is_loaded_as_it_was_saved(space: Space, likelihood: str, path: Path):
+    vae, x = vae_on(space, likelihood=likelihood, beta=2.5), bits(5, 4)
+    with torch.no_grad():
+        for p in vae.parameters():
+            p.add_(0.1)
+    vae.save(path)
+    before = torch.get_rng_state()
+    again = hw.VAE.load(path)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert same_model(vae, again)
+    assert not again.training
+    assert torch.equal(again.embed(x), vae.embed(x))
+    assert torch.equal(again.reconstruct(x), vae.reconstruct(x))
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_stack_is_loaded_as_it_was_saved(path: Path):
+    vae = stacked_vae(3, torch.tensor([0.1, 1.0, 4.0]))
+    vae.save(path)
+    assert same_model(vae, hw.VAE.load(str(path)))
+    assert same_model(vae, hw.VAE.load(path.parent))  # the folder of a run
+
+
+def test_a_model_of_images_is_loaded_with_its_running_means(path: Path):
+    latent, x = hw.Hyperbolic(2), torch.rand(4, 1, 8, 8)
+    vae = hw.VAE(*dcgan(latent, (1, 8, 8)), latent, "gaussian")
+    vae.elbo(x)
+    vae.save(path)
+    again = hw.VAE.load(path)
+    assert same_model(vae, again)
+    assert torch.equal(again.reconstruct(x), vae.eval().reconstruct(x))
+
+
+def test_modules_of_ones_own_are_given(path: Path):
+    vae, x = image_vae("bernoulli"), torch.rand(3, 1, 8, 8)
+    vae.save(path)
+    givens: list[dict[str, Any]] = [{}, {"encoder": vae.encoder}, {"decoder": vae.decoder}]
+    for given in givens:
+        with pytest.raises(UserError) as error:
+            hw.VAE.load(path, **given)
+        name = "decoder" if "encoder" in given else "encoder"
+        assert str(error.value) == (
+            f"Expected `{name}`, as that of the model in {path} was not made by hyperwrap; got "
+            f"None. Give it: VAE.load(path, {name}=...)."
+        )
+    other = image_vae("bernoulli")
+    again = hw.VAE.load(path, encoder=other.encoder, decoder=other.decoder)
+    assert again.encoder is other.encoder
+    assert same_model(vae, again)
+    assert torch.equal(again.reconstruct(x), vae.reconstruct(x))
+
+
+def test_a_model_is_safetensors_and_says_what_it_is(path: Path):
+    vae_on(hyperbolic(2)).save(path)
+    with safe_open(path, "pt") as file:
+        assert '"space": "Hyperbolic"' in file.metadata()["vae"]
+        assert set(file.keys()) == set(vae_on(hyperbolic(2)).state_dict())
+
+
+def foreign(path: Path, content: str) -> None:
+    """A file that `VAE.save` did not write, or not to its end."""
+    vae = vae_on(hyperbolic(2))
+    vae.save(path)
+    whole = path.read_bytes()
+    if content == "text":
+        path.write_text("mine")
+    elif content == "other tensors":
+        save_file({"beta": torch.ones(())}, path)
+    elif content == "other metadata":
+        save_file(vae.state_dict(), path, {"vae": '{"encoder": 3}'})
+    elif content == "an unknown network":
+        text = '{"encoder": {"network": "transformer"}, "decoder": {}, "latent": {}}'
+        save_file(vae.state_dict(), path, {"vae": text})
+    else:
+        path.write_bytes(whole[: int(float(content) * len(whole))])
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["text", "other tensors", "other metadata", "an unknown network", "0", "0.01", "0.5", "0.99"],
+)
+def test_a_file_that_is_no_model(content: str, path: Path):
+    foreign(path, content)
+    before = path.read_bytes()
+    with pytest.raises(UserError, match=r"^Expected a model in .*\. Take a file that `VAE\.save`"):
+        hw.VAE.load(path)
+    assert path.read_bytes() == before
+
+
+def test_a_model_that_is_not_there(path: Path):
+    with pytest.raises(UserError, match=r"^Expected a model in .*No such file"):
+        hw.VAE.load(path)
+
+
+def test_modules_of_other_shapes(path: Path):
+    vae_on(hyperbolic(2)).save(path)
+    with pytest.raises(UserError, match=r"^Expected .* to be of this model; its parameters have"):
+        hw.VAE.load(path, encoder=mlp([4, 7, 4]))
+
+
+def test_a_model_that_cannot_be_written(tmp_path: Path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match=r"^Expected to write .*; it failed \("):
+        vae_on(hyperbolic(2)).save(tmp_path / "file" / "model.safetensors")
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 # --- bad input ---------------------------------------------------------------------------------

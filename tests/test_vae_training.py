@@ -1,11 +1,12 @@
 """Training: it learns, it stops well, and a kill at any moment leaves no trace."""
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -15,13 +16,13 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 from torch.testing import assert_close
 
 import hyperwrap as hw
 from hyperwrap.errors import UserError
 from hyperwrap.vae import mlp
-from hyperwrap.vae.train import DivergedError, Trainer, Training
+from hyperwrap.vae.train import DivergedError, Progress, Shuffled, Trainer, Training
 
 STEPS = 30
 DATA = (torch.arange(24).view(8, 3) * 7 % 5 < 2).float()
@@ -48,6 +49,14 @@ def some_vae(
     return hw.VAE(encoder, decoder, latent, **options)
 
 
+def normalised_vae(seed: int = 0) -> hw.VAE:
+    """With batch normalisation, which keeps running means in buffers."""
+    torch.manual_seed(seed)
+    encoder = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 4))
+    decoder = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 3))
+    return hw.VAE(encoder, decoder, hw.Hyperbolic(2))
+
+
 def make(kind: str, seed: int = 0) -> tuple[hw.VAE, Training]:
     """A model and how to train it; the seed is that of everything random."""
     training = Training(steps=STEPS, learning_rate=1e-2)
@@ -63,6 +72,10 @@ def make(kind: str, seed: int = 0) -> tuple[hw.VAE, Training]:
         return some_vae(seed=seed, stack=(2,)), training
     if kind == "Euclidean, full":
         return some_vae(hw.Euclidean(2, covariance="full"), seed=seed), training
+    if kind == "batch normalisation":
+        return normalised_vae(seed), training
+    if kind == "bfloat16":
+        return some_vae(seed=seed), replace(training, precision="bfloat16")
     assert kind == "plain"
     return some_vae(seed=seed), training
 
@@ -75,6 +88,8 @@ KINDS = [
     "decay",
     "stack",
     "Euclidean, full",
+    "batch normalisation",
+    "bfloat16",
 ]
 
 
@@ -290,6 +305,193 @@ def test_a_killed_process_ends_with_the_same_bits(tmp_path: Path):
     assert same(whole, finish(long_trainer(tmp_path), save_every=LONG))
 
 
+# --- metrics -----------------------------------------------------------------------------------
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def validated(kind: str, folder: Path | None, seed: int = 0) -> Trainer:
+    model, training = make(kind, seed)
+    data = (lambda step: torch.stack([batches(step)] * 2)) if kind == "stack" else batches
+    return Trainer(model, data, training, folder, validation=DATA[:5])
+
+
+def reported(trainer: Trainer, save_every: int = 7) -> list[Progress]:
+    return list(trainer.run(report_every=4, save_every=save_every, validate_every=10))
+
+
+def test_metrics_are_the_reports_as_lines_of_json(tmp_path: Path):
+    reports = reported(validated("plain", tmp_path))
+    assert [line["step"] for line in metrics(tmp_path)] == [4, 8, 12, 16, 20, 24, 28, 30]
+    for report, line in zip(reports, metrics(tmp_path), strict=True):
+        names = ("elbo", "reconstruction", "kl")
+        assert [line[name] for name in names] == [getattr(report, name)[0] for name in names]
+        assert line.get("validation_elbo") == (report.validation or [None])[0]
+
+
+def test_metrics_of_a_stack_have_a_number_a_model(tmp_path: Path):
+    reports = reported(validated("stack", tmp_path))
+    for report, line in zip(reports, metrics(tmp_path), strict=True):
+        assert line["elbo"] == report.elbo
+        assert len(line["elbo"]) == 2
+    assert len(metrics(tmp_path)[-1]["validation_elbo"]) == 2
+
+
+@pytest.mark.parametrize("kind", ["plain", "stack", "batch normalisation"])
+def test_metrics_of_a_killed_training_are_those_of_one_that_was_not(kind: str, tmp_path: Path):
+    reported(validated(kind, tmp_path / "whole"))
+    chance = random.Random(kind)
+    for run in range(4):
+        folder, save_every = tmp_path / str(run), chance.randint(1, 9)
+        for _ in range(3):
+            seed = 1 if checkpoint(folder).exists() else 0
+            steps = validated(kind, folder, seed).run(4, save_every, 10)
+            list(islice(steps, chance.randint(1, 3)))
+            if chance.random() < 0.5:  # the kill came while a line was written
+                with (folder / "metrics.jsonl").open("a") as file:
+                    file.write('{"step": 2')
+        seed = 1 if checkpoint(folder).exists() else 0
+        reported(validated(kind, folder, seed), save_every)
+        whole, killed = (f / "metrics.jsonl" for f in (tmp_path / "whole", folder))
+        assert killed.read_text() == whole.read_text()
+
+
+@pytest.mark.parametrize("content", ["mine\n", "[1]\n", '{"loss": 1}\n'])
+def test_metrics_of_somebody_else_stay(content: str, tmp_path: Path):
+    (tmp_path / "metrics.jsonl").write_text(content)
+    with pytest.raises(UserError, match=r"^Expected lines of a training in .*; it holds something"):
+        finish(trainer("plain", tmp_path))
+    assert (tmp_path / "metrics.jsonl").read_text() == content
+
+
+# --- validation --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_validation_does_not_change_the_training(kind: str):
+    watched = validated(kind, None)
+    reports = reported(watched)
+    assert same(finish(trainer(kind)), weights(watched))
+    assert [r.step for r in reports if r.validation is not None] == [12, 20, 30]
+
+
+def test_validation_is_the_elbo_of_the_data_held_out():
+    watched = validated("batch normalisation", None)
+    last = reported(watched)[-1]
+    torch.manual_seed(watched.training.seed)
+    with torch.no_grad():
+        expected = watched.model.elbo(DATA[:5]).elbo.mean().item()
+    assert last.validation == [pytest.approx(expected, rel=1e-6)]
+
+
+# --- modes of the model --------------------------------------------------------------------------
+
+
+def test_the_model_trains_in_one_mode_and_is_looked_at_in_the_other():
+    trained = trainer("batch normalisation")
+    assert not trained.model.training
+    seen = set()
+    trained.model.encoder[1].register_forward_hook(lambda m, *_: seen.add(m.training))  # pyright: ignore
+    for _ in islice(trained.run(report_every=5), 3):
+        assert not trained.model.training
+    assert seen == {True}
+    assert not trained.model.training
+    finish(trained)
+    assert not trained.model.training
+
+
+def test_running_means_are_part_of_a_checkpoint(tmp_path: Path):
+    done = finish(trainer("batch normalisation", tmp_path))
+    assert done["encoder.1.num_batches_tracked"] == STEPS
+    assert done["encoder.1.running_mean"].abs().max() > 0
+    assert same(done, weights(trainer("batch normalisation", tmp_path, seed=1)))
+
+
+# --- mixed precision -----------------------------------------------------------------------------
+
+
+def test_networks_are_in_half_precision_and_the_geometry_is_not():
+    trained = trainer("bfloat16")
+    model, seen = trained.model, []
+    model.encoder.register_forward_hook(lambda *args: seen.append(args[-1].dtype))
+    model.decoder.register_forward_hook(lambda *args: seen.append(args[-1].dtype))
+    sample = model.latent.sample
+
+    def spied(encoded: Tensor, sample_shape: Sequence[int] = ()):
+        assert encoded.dtype == torch.float32
+        assert not torch.is_autocast_enabled("cpu")
+        drawn = sample(encoded, sample_shape)
+        assert {t.dtype for t in drawn} == {torch.float32}
+        return drawn
+
+    model.latent.sample = spied
+    finish(trained)
+    assert len(seen) == 2 * STEPS
+    assert set(seen) == {torch.bfloat16}
+    assert all(p.dtype == torch.float32 for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "latent",
+    [hw.Hyperbolic(2), hw.Hyperbolic(2, covariance="full", coordinates="poincare")],
+    ids=["diagonal", "full"],
+)
+def test_the_elbo_in_half_precision_is_close_to_that_in_float32(latent: hw.Hyperbolic):
+    model = some_vae(latent, hidden=20)
+    with torch.no_grad():
+        torch.manual_seed(1)
+        elbo = model.elbo(DATA, 100).elbo
+        torch.manual_seed(1)
+        with torch.autocast("cpu", torch.bfloat16):
+            half = model.elbo(DATA, 100).elbo
+            assert model.embed(DATA).dtype == model.reconstruct(DATA).dtype == torch.float32
+    assert half.dtype == torch.float32
+    assert_close(half, elbo, rtol=0, atol=0.02)
+    assert not torch.equal(half, elbo)
+
+
+def test_training_in_half_precision_learns_what_float32_learns():
+    ends = []
+    for precision in ("float32", "bfloat16"):
+        training = Training(steps=400, learning_rate=1e-2, precision=precision)
+        ends.append(list(Trainer(some_vae(), batches, training).run(400))[-1].elbo[0])
+    assert ends[1] == pytest.approx(ends[0], abs=0.1)
+
+
+def test_an_unknown_precision():
+    with pytest.raises(ValueError, match=r"^Expected `precision` float32 or bfloat16; got 'f8'\.$"):
+        Training(steps=1, precision="f8")  # pyright: ignore[reportArgumentType]
+
+
+# --- batches -----------------------------------------------------------------------------------
+
+
+def test_an_epoch_holds_every_row_once_in_an_order_of_its_own():
+    x = torch.arange(20).view(10, 2)
+    shuffled = Shuffled(x, batch=5, seed=3)
+    epochs = [torch.cat([shuffled(i), shuffled(i + 1)]) for i in (0, 2)]
+    for epoch in epochs:
+        assert epoch.dtype == torch.float32
+        assert torch.equal(epoch[epoch[:, 0].argsort()], x.float())
+    assert not torch.equal(*epochs)
+    assert torch.equal(Shuffled(x, batch=5, seed=3)(3), shuffled(3))
+    assert not torch.equal(Shuffled(x, batch=5, seed=4)(3), shuffled(3))
+
+
+def test_several_seeds_are_stacked_and_each_is_what_it_is_alone():
+    x = torch.randn(10, 1, 2, 2)
+    stacked = Shuffled(x, batch=4, seed=[3, 4])(1)
+    assert stacked.shape == (2, 4, 1, 2, 2)
+    for i, seed in enumerate((3, 4)):
+        assert torch.equal(stacked[i], Shuffled(x, batch=4, seed=seed)(1))
+
+
+def test_a_batch_is_never_more_than_the_data():
+    assert Shuffled(torch.zeros(3, 2), batch=100, seed=0)(5).shape == (3, 2)
+
+
 # --- the file ----------------------------------------------------------------------------------
 
 
@@ -304,8 +506,18 @@ def test_the_checkpoint_is_safetensors_and_says_what_it_is_of(tmp_path: Path):
     with safe_open(checkpoint(tmp_path), "pt") as file:
         assert file.metadata()["step"] == "14"
         assert "learning_rate" in file.metadata()["training"]
-        assert {name.split(".")[0] for name in file.keys()} == {"model", "adam", "random"}  # noqa: SIM118
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.safetensors"]
+        parts = {name.split(".")[0] for name in file.keys()}  # noqa: SIM118
+        assert parts == {"model", "adam", "random", "sums"}
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint.safetensors", "metrics.jsonl"}
+
+
+def test_what_a_killed_write_left_is_removed_by_the_next(tmp_path: Path):
+    half_way(tmp_path)
+    for name in (".checkpoint.safetensors.12.part", ".another.13.part"):
+        (tmp_path / name).write_bytes(b"half")
+    finish(trainer("plain", tmp_path))
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"checkpoint.safetensors", "metrics.jsonl", ".another.13.part"}
 
 
 @pytest.mark.parametrize("broken", ["replace", "write"])
@@ -327,8 +539,9 @@ def test_a_write_that_fails_leaves_the_old_checkpoint(
             patch.setattr(os, "replace", fail)
         else:
             patch.setattr(Path, "write_bytes", half)
-        with pytest.raises(OSError, match="disk"):
+        with pytest.raises(UserError, match=r"^Expected to write .*; it failed \(disk \w+\)\.$"):
             finish(trainer("plain", tmp_path))
+    assert not list(tmp_path.glob(".*.part"))
     assert checkpoint(tmp_path).read_bytes() == before
     assert same(whole, finish(trainer("plain", tmp_path, seed=1)))
 
@@ -380,6 +593,7 @@ OTHER_TRAININGS: dict[str, dict[str, Any]] = {
     "warm-up": {"warm_up": 5},
     "seed": {"seed": 1},
     "decay": {"decay": True},
+    "precision": {"precision": "bfloat16"},
 }
 
 
@@ -391,7 +605,7 @@ def test_a_checkpoint_of_another_training(other: dict[str, Any], tmp_path: Path)
     message = refused(lambda: Trainer(model, batches, options, tmp_path), tmp_path)
     (name, value), *_ = other.items()
     for each in (value, getattr(training, name)):  # what was required, and what came
-        assert f"{name}={each}" in message
+        assert f"{name}={each!r}" in message
 
 
 OTHER_SHAPES: dict[str, Callable[[], hw.VAE]] = {
@@ -461,6 +675,13 @@ def test_divergence_says_what_was_seen(tmp_path: Path):
     model, training = make("plain")
     with pytest.raises(DivergedError, match=f"The checkpoint in {tmp_path} is from before that"):
         list(Trainer(model, nan_at(3), training, tmp_path).run(report_every=1, save_every=2))
+
+
+def test_data_held_out_that_the_model_cannot_score_stop_the_training(tmp_path: Path):
+    model, training = make("plain")
+    bad = torch.tensor([[torch.inf, 0.0, 0.0]])
+    with pytest.raises(DivergedError, match=r"^Expected a finite ELBO of the validation data; st"):
+        list(Trainer(model, batches, training, tmp_path, bad).run(report_every=5))
 
 
 @pytest.mark.parametrize("step", [STEPS - 5, STEPS - 1], ids=["on the way", "in the last step"])

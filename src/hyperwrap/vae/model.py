@@ -1,13 +1,20 @@
 """The variational autoencoder, hyperbolic or vanilla by its latent space (§4.1)."""
 
+import json
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
-from hyperwrap.vae.latent import Latent
-from hyperwrap.vae.networks import Linear
+from hyperwrap.errors import UserError
+from hyperwrap.files import read_tensors, write_tensors
+from hyperwrap.numerics import at_least_float32
+from hyperwrap.vae.latent import Euclidean, Hyperbolic, Latent
+from hyperwrap.vae.networks import Linear, rebuilt
 from hyperwrap.vae.objective import LIKELIHOODS, importance_weighted
 
 __all__ = ["VAE", "Bound", "Score"]
@@ -110,7 +117,9 @@ class VAE(nn.Module):
 
     def embed(self, x: Tensor) -> Tensor:
         """The centre of ``q(z|x)``: a point ``(..., n+1)``, or ``(..., n)`` in Euclidean space."""
-        return self.latent.centre(self._encoded(x))
+        encoded = self._encoded(x)
+        with _no_autocast(encoded):
+            return self.latent.centre(encoded)
 
     def generate(self, z: Tensor) -> Tensor:
         """The mean of ``p(x|z)``."""
@@ -135,14 +144,15 @@ class VAE(nn.Module):
         if num_samples < 1:
             raise ValueError(f"Expected `num_samples` ≥ 1; got {num_samples}.")
         encoded = self._encoded(x)
-        z, log_q, log_p = self.latent.sample(encoded, (num_samples,))
+        with _no_autocast(encoded):
+            z, log_q, log_p = self.latent.sample(encoded, (num_samples,))
         output = self._decoded(z)
         event_dim = output.dim() - encoded.dim()
         self._require_output(output, x.shape[x.dim() - event_dim :])
         return LIKELIHOODS[self.likelihood](output, x, event_dim), log_q - log_p
 
     def _encoded(self, x: Tensor) -> Tensor:
-        encoded = self.encoder(x)
+        encoded = at_least_float32(self.encoder(x))
         if encoded.shape[-1] != self.latent.encoder_outputs:
             raise ValueError(
                 f"Expected {self.latent.encoder_outputs} numbers a datum from the encoder, as the "
@@ -162,18 +172,120 @@ class VAE(nn.Module):
 
     def _decoded(self, z: Tensor) -> Tensor:
         """The decoder's output for latents ``(*more, *stack, batch, d)``, ``more`` as batch."""
-        z = self.latent.for_decoder(z)
+        with _no_autocast(z):
+            z = self.latent.for_decoder(z)
         own = len(self.stack) + 1
         more = z.dim() - 1 - own
         if more <= 0:
-            return self.decoder(z)
+            return at_least_float32(self.decoder(z))
         folded = z.flatten(0, more - 1).movedim(0, own - 1).flatten(own - 1, own)
-        output = self.decoder(folded)
+        output = at_least_float32(self.decoder(folded))
         output = output.unflatten(own - 1, (-1, z.shape[more + own - 1])).movedim(own - 1, 0)
         return output.unflatten(0, z.shape[:more])
+
+    # --- on disk -------------------------------------------------------------------------------
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the model to one safetensors file, whole or not at all.
+
+        >>> encoder, decoder = hw.vae.mlp([5, 8, 4]), hw.vae.mlp([3, 8, 5])
+        >>> path = getfixture("tmp_path") / "model.safetensors"
+        >>> hw.VAE(encoder, decoder, hw.Hyperbolic(2)).save(path)
+        >>> hw.VAE.load(path).latent
+        Hyperbolic(n=2, covariance='diagonal', coordinates='hyperboloid', k=1.0)
+        """
+        write_tensors(Path(path), self.state_dict(), {"vae": json.dumps(self._config())})
+
+    @classmethod
+    def load(
+        cls,
+        path: str | PathLike[str],
+        *,
+        encoder: nn.Module | None = None,
+        decoder: nn.Module | None = None,
+        latent: Latent | None = None,
+    ) -> Self:
+        """The model that `save` wrote, on the CPU and ready to be used (`eval`).
+
+        What hyperwrap made (`mlp`, `dcgan`, `Hyperbolic`, `Euclidean`) it makes anew; modules of
+        your own have to be given, and get the weights of the file.
+
+        Args:
+            path: the file, or the folder of a run that holds ``model.safetensors``.
+            encoder: in place of the one that was saved.
+            decoder: likewise.
+            latent: likewise.
+        """
+        path = Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
+        tensors, about = read_tensors(path, "a model", "Take a file that `VAE.save` wrote.")
+        given = {"encoder": encoder, "decoder": decoder, "latent": latent}
+        try:
+            config, beta = json.loads(about["vae"]), tensors["beta"]
+            with torch.random.fork_rng([]):  # first weights are drawn, and thrown away
+                parts = {name: _part(config, name, own, path) for name, own in given.items()}
+            model = cls(**parts, likelihood=config["likelihood"], beta=beta).to(beta.dtype)
+        except (KeyError, TypeError, ValueError):
+            raise UserError(
+                f"Expected a model in {path}; it is another kind of file. "
+                "Take a file that `VAE.save` wrote."
+            ) from None
+        _load_weights(model, tensors, path)
+        return model.eval()
+
+    def _config(self) -> dict[str, Any]:
+        """What the model is made of, as far as hyperwrap can make it."""
+        parts = {"encoder": self.encoder, "decoder": self.decoder}
+        recipes = {name: getattr(part, "recipe", None) for name, part in parts.items()}
+        return {**recipes, "latent": _latent_recipe(self.latent), "likelihood": self.likelihood}
 
     @property
     def stack(self) -> torch.Size:
         """The shape of the stack of models this is, ``()`` for one model."""
         shapes = (m.weight.shape[:-2] for m in self.modules() if isinstance(m, Linear))
         return next(shapes, torch.Size())
+
+
+def _no_autocast(like: Tensor) -> AbstractContextManager[object]:
+    """Geometry is done in float32 at least, also where networks are in mixed precision."""
+    device = like.device.type
+    on = torch.is_autocast_enabled(device)
+    return torch.autocast(device, enabled=False) if on else nullcontext()
+
+
+# --- on disk -------------------------------------------------------------------------------------
+
+
+def _latent_recipe(latent: Latent) -> dict[str, Any] | None:
+    recipe = {"n": latent.n, "covariance": latent.covariance}
+    if type(latent) is Euclidean:
+        return {"space": "Euclidean", **recipe}
+    if type(latent) is Hyperbolic:
+        more = {"coordinates": latent.coordinates, "k": latent._k}
+        return {"space": "Hyperbolic", **recipe, **more, "learn_k": latent.raw_k is not None}
+    return None
+
+
+def _part(config: dict[str, Any], name: str, given: nn.Module | None, path: Path) -> Any:
+    """The encoder, decoder or latent of a saved model: as given, or made anew."""
+    recipe = config[name]
+    if given is not None:
+        return given
+    if recipe is None:
+        raise UserError(
+            f"Expected `{name}`, as that of the model in {path} was not made by hyperwrap; "
+            f"got None. Give it: VAE.load(path, {name}=...)."
+        )
+    if name != "latent":
+        return rebuilt(recipe)
+    options = dict(recipe)
+    return {"Euclidean": Euclidean, "Hyperbolic": Hyperbolic}[options.pop("space")](**options)
+
+
+def _load_weights(model: VAE, tensors: dict[str, Tensor], path: Path) -> None:
+    own = {name: t.shape for name, t in model.state_dict().items()}
+    if own != {name: t.shape for name, t in tensors.items()}:
+        raise UserError(
+            f"Expected {path} to be of this model; its parameters have other names or shapes. "
+            "Give the modules that it was saved with."
+        )
+    model.load_state_dict(tensors)

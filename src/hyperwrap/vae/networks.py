@@ -1,13 +1,48 @@
-"""Networks for the models: MLPs, of one model or of many stacked."""
+"""Networks for the models: MLPs, of one model or of many stacked, and DCGANs for images."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from math import sqrt
+from math import prod, sqrt
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Linear", "mlp"]
+from hyperwrap.vae.latent import Latent
+
+__all__ = ["Linear", "Network", "dcgan", "mlp", "rebuilt"]
+
+
+class Network(nn.Sequential):
+    """Layers made by a function of this module.
+
+    Attributes:
+        recipe: what `rebuilt` makes the same layers of; None if a part is not known here by name.
+        event: the shape of a datum; dimensions before it are folded into one batch, as layers for
+            images want it. None leaves that to the layers.
+    """
+
+    recipe: dict[str, Any] | None = None
+    event: tuple[int, ...] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if self.event is None:
+            return super().forward(x)
+        batch = x.shape[: max(x.dim() - len(self.event), 0)]
+        if x.shape[len(batch) :] != self.event:
+            wanted = ", ".join(["...", *map(str, self.event)])
+            raise ValueError(f"Expected data of shape ({wanted}); got {tuple(x.shape)}.")
+        y = super().forward(x.reshape(prod(batch), *self.event))
+        return y.unflatten(0, batch) if batch else y.squeeze(0)
+
+
+def rebuilt(recipe: Mapping[str, Any]) -> Network:
+    """The network of a recipe, with weights of its own."""
+    options = dict(recipe)
+    return _MAKERS[options.pop("network")](**options)
+
+
+# --- MLP ---------------------------------------------------------------------------------------
 
 
 class Linear(nn.Module):
@@ -28,7 +63,8 @@ class Linear(nn.Module):
         bias = self.bias.unsqueeze(-2) if stacked else self.bias
         if stacked and x.dim() == self.weight.dim() == 3:
             return torch.baddbmm(bias, x, self.weight)
-        return x @ self.weight + bias
+        y = x @ self.weight
+        return y + bias.to(y.dtype)  # under autocast y is in half precision, and stays in it
 
 
 def lecun_normal(weight: Tensor) -> None:
@@ -42,12 +78,15 @@ def glorot_uniform(weight: Tensor) -> None:
     nn.init.uniform_(weight, -bound, bound)
 
 
+_ACTIVATIONS = {each.__name__: each for each in (nn.Tanh, nn.ReLU, nn.ELU, nn.GELU, nn.SiLU)}
+
+
 def mlp(
     sizes: Sequence[int],
     *,
     stack: Sequence[int] = (),
     activation: Callable[[], nn.Module] = nn.Tanh,
-) -> nn.Sequential:
+) -> Network:
     """Linear layers of these sizes with the activation between them.
 
     Hidden layers start LeCun normal, the last Glorot uniform, biases at 0, as in the paper's code.
@@ -62,4 +101,125 @@ def mlp(
         layers += [Linear(inputs, outputs, stack=stack), activation()]
     last = layers[-2]
     glorot_uniform(last.weight)  # pyright: ignore[reportArgumentType]
-    return nn.Sequential(*layers[:-1])
+    network = Network(*layers[:-1])
+    name = next((name for name, each in _ACTIVATIONS.items() if each is activation), None)
+    if name is not None:
+        options = {"sizes": list(sizes), "stack": list(stack), "activation": name}
+        network.recipe = {"network": "mlp", **options}
+    return network
+
+
+def _mlp_of_names(*, activation: str, **options: Any) -> Network:
+    return mlp(activation=_ACTIVATIONS[activation], **options)
+
+
+# --- DCGAN -------------------------------------------------------------------------------------
+
+
+def dcgan(
+    latent: Latent,
+    shape: Sequence[int] = (1, 80, 80),
+    *,
+    likelihood: Literal["bernoulli", "gaussian"] = "gaussian",
+    last_slope: float = 0.0,
+) -> tuple[Network, Network]:
+    """Encoder and decoder of images ``(channels, height, width)``, those of §5.3 (Breakout).
+
+    Three times the encoder halves height and width, and the decoder doubles them:
+
+    - encoder: ``3×3 → 16``, ``4×4/2 → 32``, ``3×3 → 32``, ``4×4/2 → 64``, ``3×3 → 64``,
+      ``4×4/2 → 64``, linear; leaky ReLU .2, batch normalisation with γ = .1 but after the first
+    - decoder: linear to 64 channels, ``4×4·2 → 32``, ``3×3 → 32``, ``4×4·2 → 16``, ``3×3 → 16``,
+      batch normalisation and ReLU each; ``4×4·2 → 2``, ReLU, ``3×3``
+
+    Weights start ``N(0, .02²)``. What the numbers of the decoder mean is up to the likelihood: for
+    the Gaussian, means first and then scales (see `objective.gaussian`).
+
+    Args:
+        latent: the latent space, which says how many numbers go out and in.
+        shape: of an image; height and width divisible by 8.
+        likelihood: of the VAE.
+        last_slope: below 0, of the ReLU before the last layer. The paper has 0; but all that the
+            decoder says goes through its two channels, and at large learning rates both may die.
+
+    >>> encoder, decoder = dcgan(hw.Hyperbolic(20))
+    >>> vae = hw.VAE(encoder, decoder, hw.Hyperbolic(20), "gaussian")
+    >>> vae.elbo(torch.zeros(3, 1, 80, 80)).elbo.shape
+    torch.Size([3])
+    """
+    outputs = (2 if likelihood == "gaussian" else 1) * shape[0]
+    encoder = _dcgan_encoder(latent.encoder_outputs, shape)
+    return encoder, _dcgan_decoder(latent.decoder_inputs, outputs, shape, last_slope)
+
+
+def _dcgan_encoder(outputs: int, shape: Sequence[int]) -> Network:
+    channels, *small = _eighth(shape)
+    layers: list[nn.Module] = [_same(channels, 16), nn.LeakyReLU(0.2)]
+    for layer in (_halved(16, 32), _same(32, 32), _halved(32, 64), _same(64, 64), _halved(64, 64)):
+        layers += [*_normalised(layer, gamma=0.1), nn.LeakyReLU(0.2, inplace=True)]
+    network = Network(*layers, nn.Flatten(), nn.Linear(64 * prod(small), outputs))
+    network.event = tuple(shape)
+    network.recipe = {"network": "dcgan encoder", "outputs": outputs, "shape": list(shape)}
+    return _started(network)
+
+
+def _dcgan_decoder(inputs: int, outputs: int, shape: Sequence[int], last_slope: float) -> Network:
+    channels, *small = _eighth(shape)
+    first = nn.Linear(inputs, 64 * prod(small), bias=False)
+    layers = [first, nn.BatchNorm1d(first.out_features), nn.ReLU(), nn.Unflatten(1, (64, *small))]
+    for layer in (_doubled(64, 32), _same(32, 32), _doubled(32, 16), _same(16, 16)):
+        layers += [*_normalised(layer), nn.ReLU(inplace=True)]
+    last = [_doubled(16, 2 * channels), nn.LeakyReLU(last_slope), _same(2 * channels, outputs)]
+    network = Network(*layers, *last)
+    network.event = (inputs,)
+    options = {"outputs": outputs, "shape": list(shape), "last_slope": last_slope}
+    network.recipe = {"network": "dcgan decoder", "inputs": inputs, **options}
+    return _started(network)
+
+
+def _eighth(shape: Sequence[int]) -> tuple[int, int, int]:
+    """Channels, and height and width after three halvings."""
+    channels, height, width = shape if len(shape) == 3 else (0, 0, 0)
+    if min(channels, height, width) < 1 or height % 8 or width % 8:
+        raise ValueError(
+            "Expected images of shape (channels, height, width), height and width divisible by 8; "
+            f"got {tuple(shape)}."
+        )
+    return channels, height // 8, width // 8
+
+
+def _same(inputs: int, outputs: int) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, 3, padding=1)
+
+
+def _halved(inputs: int, outputs: int) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, 4, stride=2, padding=1)
+
+
+def _doubled(inputs: int, outputs: int) -> nn.ConvTranspose2d:
+    return nn.ConvTranspose2d(inputs, outputs, 4, stride=2, padding=1)
+
+
+def _normalised(layer: nn.Conv2d | nn.ConvTranspose2d, gamma: float = 1.0) -> list[nn.Module]:
+    """The layer and batch normalisation, which takes away whatever bias the layer may have."""
+    layer.register_parameter("bias", None)
+    norm = nn.BatchNorm2d(layer.out_channels)
+    nn.init.constant_(norm.weight, gamma)
+    return [layer, norm]
+
+
+def _started(network: Network) -> Network:
+    """The network with weights ``N(0, .02²)`` and biases 0, laid out as GPUs like it best."""
+    for layer in network:
+        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
+            nn.init.normal_(layer.weight, std=0.02)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+
+
+_MAKERS: dict[str, Callable[..., Network]] = {
+    "mlp": _mlp_of_names,
+    "dcgan encoder": _dcgan_encoder,
+    "dcgan decoder": _dcgan_decoder,
+}

@@ -7,12 +7,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from hyperwrap.numerics import transformed
+
 __all__ = ["LIKELIHOODS", "bernoulli", "gaussian", "importance_weighted"]
 
 
 def bernoulli(output: Tensor, x: Tensor, event_dim: int) -> Tensor:
     """``Σ x·l − log(1 + e^l)`` for logits ``l``, summed over the event dimensions of ``x``."""
-    return _Bernoulli.apply(output, x).flatten(-event_dim).sum(-1)  # pyright: ignore
+    if transformed(output, x):
+        terms = x * output - softplus(output)
+    else:
+        terms: Tensor = _Bernoulli.apply(output, x)  # pyright: ignore
+    return terms.flatten(-event_dim).sum(-1)
 
 
 class _Bernoulli(torch.autograd.Function):

@@ -3,7 +3,7 @@
 A `Trainer` owns a model, its optimiser and a source of batches. Everything that the next step
 depends on, the state of the random number generator included, goes into one checkpoint, written
 beside the old one and moved over it: there is always a whole one. On CPU a resumed run ends with
-the same bits as one that was never stopped.
+the same bits as one that was never stopped, and with the same lines in ``metrics.jsonl``.
 
 A stack of models (see `networks.Linear`) trains in one program: the loss is the sum over the
 stack, so each model gets the gradient it would get alone, and Adam works element by element.
@@ -11,20 +11,22 @@ stack, so each model gets the gradient it would get alone, and Adam works elemen
 
 import copy
 import json
-import os
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
 from torch import Tensor
 
 from hyperwrap.errors import UserError
+from hyperwrap.files import Metrics, read_tensors, write_tensors
 from hyperwrap.vae.model import VAE, Bound
 
-__all__ = ["DivergedError", "Progress", "Trainer", "Training"]
+__all__ = ["DivergedError", "Progress", "Shuffled", "Trainer", "Training"]
 
 Batches = Callable[[int], Tensor]
 
@@ -42,6 +44,12 @@ class Training:
     """Steps over which β rises linearly from ``warm_up_from`` to its value."""
     warm_up_from: float = 0.0
     seed: int = 0
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of the networks' matrix products and convolutions; the geometry is float32 in any case."""
+
+    def __post_init__(self) -> None:
+        if self.precision not in ("float32", "bfloat16"):
+            raise ValueError(f"Expected `precision` float32 or bfloat16; got {self.precision!r}.")
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,8 @@ class Progress:
     elbo: list[float]
     reconstruction: list[float]
     kl: list[float]
+    validation: list[float] | None = None
+    """The ELBO of the validation data, where it was measured."""
 
 
 class DivergedError(UserError):
@@ -62,13 +72,21 @@ class DivergedError(UserError):
 class Trainer:
     """Trains ``model`` on ``batches(step)``, data shaped ``(*stack, batch, *event)``.
 
-    ``folder`` is where checkpoints go; without one there are none.
+    While steps are taken the model is in the mode for that (`nn.Module.train`), and whenever
+    somebody else may look at it, at a report and at the end, in that for use (`eval`).
+
+    Args:
+        folder: where ``checkpoint.safetensors`` and ``metrics.jsonl``, a line a report, go; without
+            one there are none. A checkpoint that is there already is resumed.
+        validation: data held out, ``(rows, *event)``; reports give their ELBO every so often. It
+            is measured with noise of its own, and training does not notice.
     """
 
     model: VAE
     batches: Batches
     training: Training
     folder: Path | None = None
+    validation: Tensor | None = None
     step: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -76,6 +94,7 @@ class Trainer:
         self._rate = torch.tensor(self.training.learning_rate, device=device)
         self._beta = self.model.beta.clone()
         self._sums = torch.zeros(())  # of reconstruction and KL, since the last report
+        self._since = 0  # steps that these are of
         self._graph: torch.cuda.CUDAGraph | None = None
         on_gpu = device.type == "cuda"
         self.optimizer = torch.optim.Adam(
@@ -90,27 +109,35 @@ class Trainer:
             # A GPU's generator takes 64 bits of seed: there the noise does not repeat the stream
             # that may have made the weights. The CPU's takes 32, and does; it does no harm.
             torch.manual_seed(self.training.seed + 2**32)
+        self.model.eval()
 
     # --- the loop -------------------------------------------------------------------------------
 
-    def run(self, report_every: int = 100, save_every: int = 1000) -> Iterator[Progress]:
-        """Trains to the end, yielding a report every so often."""
-        since = 0
+    def run(
+        self, report_every: int = 100, save_every: int = 1000, validate_every: int = 1000
+    ) -> Iterator[Progress]:
+        """Trains to the end, yielding a report every so often.
+
+        The validation data are scored in the first report after each ``validate_every`` steps.
+        """
+        if self.folder is not None:
+            Metrics(self.folder / "metrics.jsonl").rewind(self.step)
+        self.model.train()
         while self.step < self.training.steps:
             self._schedule()
             x = self.batches(self.step)
             if self.step == 0:
                 self._require_data(x)
             self._advance(x)
-            self.step, since = self.step + 1, since + 1
+            self.step, self._since = self.step + 1, self._since + 1
             last = self.step == self.training.steps
             if last or self.step % report_every == 0:
-                yield self._report(since)
-                self._sums.zero_()
-                since = 0
+                self.model.eval()
+                yield self._report(validate_every)
+                self.model.train()
             if last or self.step % save_every == 0:
-                self._require_finite_parameters()
                 self.save()
+        self.model.eval()
 
     def _schedule(self) -> None:
         """Sets β and the learning rate of the coming step."""
@@ -136,7 +163,8 @@ class Trainer:
         return None
 
     def _one_step(self, x: Tensor) -> None:
-        bound = self.model.objective(x, self.training.num_samples, beta=self._beta)
+        with self._autocast(x):
+            bound = self.model.objective(x, self.training.num_samples, beta=self._beta)
         self.optimizer.zero_grad(set_to_none=True)
         (-bound.elbo.mean(-1).sum()).backward()
         self.optimizer.step()
@@ -145,11 +173,18 @@ class Trainer:
             self._sums = torch.zeros_like(means)
         self._sums += means
 
+    def _autocast(self, x: Tensor) -> AbstractContextManager[object]:
+        if self.training.precision == "float32":
+            return nullcontext()
+        # A cache of weights would outlive the graph that they were cast in.
+        return torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False)
+
     def _capture(self, x: Tensor) -> None:
         """Records a step as a CUDA graph; the warm-up that this takes leaves no trace."""
         self._x = x.clone()
         tensors = [*self.model.parameters(), *self.model.buffers()]
         before = [t.detach().clone() for t in tensors]
+        sums = self._sums.clone()
         moments = copy.deepcopy(self.optimizer.state_dict()["state"])
         random = torch.cuda.get_rng_state(x.device)
         side = torch.cuda.Stream()
@@ -167,11 +202,13 @@ class Trainer:
             for index, state in self.optimizer.state_dict()["state"].items():
                 for name, t in state.items():
                     t.copy_(moments[index][name]) if index in moments else t.zero_()
-        self._sums.zero_()
+        self._sums.copy_(sums)
         torch.cuda.set_rng_state(random, x.device)
 
-    def _report(self, since: int) -> Progress:
-        means = self._sums / since
+    # --- reports ---------------------------------------------------------------------------------
+
+    def _report(self, validate_every: int) -> Progress:
+        means = self._sums / self._since
         if not torch.isfinite(means).all():
             raise DivergedError(
                 f"Expected a finite objective; step {self.step} gave reconstruction "
@@ -179,7 +216,31 @@ class Trainer:
             )
         reconstruction, kl = means.reshape(2, -1).tolist()
         elbo = [r - d for r, d in zip(reconstruction, kl, strict=True)]
-        return Progress(self.step, elbo, reconstruction, kl)
+        due = self.step % validate_every < self._since or self.step == self.training.steps
+        validation = self._validate() if due else None
+        self._sums.zero_()
+        self._since = 0
+        progress = Progress(self.step, elbo, reconstruction, kl, validation)
+        if self.folder is not None:
+            Metrics(self.folder / "metrics.jsonl").append(_line(progress, bool(self.model.stack)))
+        return progress
+
+    @torch.no_grad()
+    def _validate(self) -> list[float] | None:
+        """The ELBO of the validation data, with the same noise every time."""
+        if self.validation is None:
+            return None
+        beta = self.model.beta
+        with torch.random.fork_rng([beta.device] if beta.is_cuda else []):
+            torch.manual_seed(self.training.seed)
+            parts = self.validation.split(_ROWS_AT_ONCE)
+            elbo = torch.cat([self.model.elbo(part.to(beta)).elbo for part in parts], -1).mean(-1)
+        if not torch.isfinite(elbo).all():
+            raise DivergedError(
+                f"Expected a finite ELBO of the validation data; step {self.step} gave "
+                f"{elbo.min().item():.4g}. {self._advice()}"
+            )
+        return elbo.flatten().tolist()
 
     def _require_data(self, x: Tensor) -> None:
         """Raises a `UserError` if the first batch cannot be data of the model."""
@@ -195,7 +256,7 @@ class Trainer:
 
     def _require_finite_parameters(self) -> None:
         moments = [t for state in self.optimizer.state.values() for t in state.values()]
-        if not all(torch.isfinite(t).all() for t in (*self.model.parameters(), *moments)):
+        if not all(torch.isfinite(t).all() for t in (*self.model.state_dict().values(), *moments)):
             raise DivergedError(
                 f"Expected finite parameters; step {self.step} left NaN or inf. {self._advice()}"
             )
@@ -219,24 +280,21 @@ class Trainer:
         return {"model": model, "training": json.dumps(asdict(self.training))}
 
     def save(self) -> None:
-        """Writes the checkpoint whole or not at all."""
+        """Writes the checkpoint, if there is a folder; parameters that are not finite raise."""
+        self._require_finite_parameters()
         if self.folder is None:
             return
         tensors = {f"model.{name}": t for name, t in self.model.state_dict().items()}
         for index, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"adam.{index}.{name}": t for name, t in state.items()}
-        tensors["random"] = torch.get_rng_state()
+        tensors |= {"random": torch.get_rng_state(), "sums": self._sums}
         if self._rate.is_cuda:
             tensors["random_cuda"] = torch.cuda.get_rng_state(self._rate.device)
-        metadata = {"step": str(self.step), **self._identity()}
-        content = save({n: t.detach().contiguous().cpu() for n, t in tensors.items()}, metadata)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        part = self._path.with_suffix(f".{os.getpid()}.part")
-        part.write_bytes(content)
-        os.replace(part, self._path)
+        about = {"step": str(self.step), "since": str(self._since), **self._identity()}
+        write_tensors(self._path, tensors, about)
 
     def _resume(self) -> None:
-        tensors, metadata = _read(self._path)
+        tensors, metadata = read_tensors(self._path, "a checkpoint", "Remove it to start anew.")
         for what, own in self._identity().items():
             found = metadata.get(what, "something else")
             if found != own:
@@ -247,27 +305,84 @@ class Trainer:
         own = self.model.state_dict()
         found = {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
         same = {n: t.shape for n, t in found.items()} == {n: t.shape for n, t in own.items()}
-        if not same or "random" not in tensors:
+        if not same or not {"random", "sums"} <= tensors.keys():
             raise UserError(
                 f"Expected {self._path} to be of this model; its parameters have other names or "
                 "shapes. Choose another folder."
             )
         self.model.load_state_dict(found)
-        state: dict[int, dict[str, Tensor]] = {}
+        parameters, state = list(self.model.parameters()), defaultdict[int, dict[str, Tensor]](dict)
         for name, t in tensors.items():
             if name.startswith("adam."):
                 _, index, key = name.split(".")
-                state.setdefault(int(index), {})[key] = t
-        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
+                state[int(index)][key] = _laid_out(t, parameters[int(index)])
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": dict(state)})
         torch.set_rng_state(tensors["random"])
         if self._rate.is_cuda and "random_cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random_cuda"], self._rate.device)
-        self.step = int(metadata["step"])
+        self._sums = tensors["sums"].to(self._rate.device)
+        self.step, self._since = int(metadata["step"]), int(metadata["since"])
+
+
+@dataclass
+class Shuffled:
+    """Batches of the rows of ``data``, ``(batch, *event)``, in a new order every epoch.
+
+    The order depends on nothing but the seed and the epoch. Several seeds give ``(seeds, batch,
+    *event)``, each in its own order. What is left over at the end of an epoch waits for another.
+
+    >>> batches = Shuffled(torch.arange(6.0).view(6, 1), batch=3, seed=0)
+    >>> torch.cat([batches(0), batches(1)]).flatten().sort().values
+    tensor([0., 1., 2., 3., 4., 5.])
+    """
+
+    data: Tensor
+    batch: int
+    seed: int | Sequence[int]
+    _epoch: int = field(default=-1, init=False)
+
+    def __call__(self, step: int) -> Tensor:
+        batch = min(self.batch, len(self.data))
+        epoch, i = divmod(step, len(self.data) // batch)
+        if epoch != self._epoch:
+            seeds = [self.seed] if isinstance(self.seed, int) else self.seed
+            orders = torch.stack([self._permutation(seed, epoch) for seed in seeds])
+            self._order = orders[0] if isinstance(self.seed, int) else orders
+            self._epoch = epoch
+        rows = self.data[self._order[..., i * batch : (i + 1) * batch]]
+        return rows if rows.is_floating_point() else rows.float()
+
+    def _permutation(self, seed: int, epoch: int) -> Tensor:
+        mixed = np.random.SeedSequence((seed, epoch)).generate_state(1, np.uint64)
+        device = self.data.device
+        generator = torch.Generator(device).manual_seed(int(mixed[0]))
+        return torch.randperm(len(self.data), generator=generator, device=device)
+
+
+_ROWS_AT_ONCE = 1_000  # of validation data
+
+
+def _laid_out(t: Tensor, like: Tensor) -> Tensor:
+    """In memory as Adam wants it: in the order of the parameter that it belongs to."""
+    return torch.empty_like(like).copy_(t) if t.dim() > 1 else t
 
 
 def _means(bound: Bound) -> Tensor:
     """Reconstruction and KL, averaged over the batch, ``(2, *stack)``."""
     return torch.stack([bound.reconstruction, bound.kl]).detach().mean(-1)
+
+
+def _line(progress: Progress, stacked: bool) -> dict[str, Any]:
+    """A report for ``metrics.jsonl``: a number of one model, a list of a stack."""
+    numbers = {
+        "elbo": progress.elbo,
+        "reconstruction": progress.reconstruction,
+        "kl": progress.kl,
+        "validation_elbo": progress.validation,
+    }
+    return {"step": progress.step} | {
+        name: values if stacked else values[0] for name, values in numbers.items() if values
+    }
 
 
 def _shown(identity: str) -> str:
@@ -276,16 +391,3 @@ def _shown(identity: str) -> str:
         return repr(Training(**json.loads(identity)))
     except (ValueError, TypeError):
         return identity
-
-
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    from safetensors import safe_open
-
-    try:
-        with safe_open(path, "pt") as file:
-            return load_file(path), file.metadata() or {}
-    except (SafetensorError, OSError) as error:
-        raise UserError(
-            f"Expected a checkpoint in {path}; it cannot be read ({error}). "
-            "Remove it to start anew."
-        ) from None

@@ -1,0 +1,241 @@
+"""DCGANs for images, and networks that can be made anew from their recipes."""
+
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import hyperwrap as hw
+from hyperwrap.vae import mlp, model
+from hyperwrap.vae.networks import Network, dcgan, rebuilt
+from hyperwrap.vae.objective import LIKELIHOODS
+from hyperwrap.vae.train import Shuffled, Trainer, Training
+
+SMALL = (1, 16, 8)
+
+
+def image_vae(shape: tuple[int, ...] = SMALL, likelihood: Any = "gaussian") -> hw.VAE:
+    latent = hw.Hyperbolic(2)
+    networks = dcgan(latent, shape, likelihood=likelihood, last_slope=0.2)
+    return hw.VAE(*networks, latent, likelihood)
+
+
+def used(vae: hw.VAE) -> hw.VAE:
+    """With running means of some data, in the mode for use."""
+    vae.train()
+    vae.elbo(torch.rand(20, *SMALL))
+    return vae.eval()
+
+
+# --- the networks of the paper -------------------------------------------------------------------
+
+
+def kernels(network: Network) -> list[tuple[int, int, int]]:
+    """Channels out, size and stride of every convolution."""
+    layers = (m for m in network if isinstance(m, nn.Conv2d | nn.ConvTranspose2d))
+    return [(m.out_channels, m.kernel_size[0], m.stride[0]) for m in layers]
+
+
+def test_the_layers_are_those_of_breakout():
+    encoder, decoder = dcgan(hw.Hyperbolic(20))
+    assert kernels(encoder) == [
+        (16, 3, 1),
+        (32, 4, 2),
+        (32, 3, 1),
+        (64, 4, 2),
+        (64, 3, 1),
+        (64, 4, 2),
+    ]
+    assert kernels(decoder) == [
+        (32, 4, 2),
+        (32, 3, 1),
+        (16, 4, 2),
+        (16, 3, 1),
+        (2, 4, 2),
+        (2, 3, 1),
+    ]
+    (last,) = (m for m in encoder if isinstance(m, nn.Linear))
+    (first,) = (m for m in decoder if isinstance(m, nn.Linear))
+    assert (last.in_features, last.out_features) == (6400, 40)
+    assert (first.in_features, first.out_features) == (21, 6400)
+    slopes = [m.negative_slope for m in encoder if isinstance(m, nn.LeakyReLU)]
+    assert slopes == [0.2] * 6
+    assert sum(isinstance(m, nn.ReLU) for m in decoder) == 5
+    assert [type(m) for m in encoder][:3] == [nn.Conv2d, nn.LeakyReLU, nn.Conv2d]
+    assert [type(m) for m in decoder][-3:] == [nn.ConvTranspose2d, nn.LeakyReLU, nn.Conv2d]
+    assert [m.negative_slope for m in decoder if isinstance(m, nn.LeakyReLU)] == [0.0]
+
+
+def test_weights_start_as_in_the_code_of_the_paper():
+    encoder, decoder = dcgan(hw.Hyperbolic(20))
+    for network, gamma in ((encoder, 0.1), (decoder, 1.0)):
+        norms = [m for m in network if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
+        assert len(norms) == 5
+        assert all((m.weight == gamma).all() and (m.bias == 0).all() for m in norms)
+        for m in network:
+            if isinstance(m, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
+                if m.weight.numel() > 1000:
+                    assert m.weight.std().item() == pytest.approx(0.02, rel=0.1)
+                assert m.bias is None or (m.bias == 0).all()
+
+
+# --- any images --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian"])
+@pytest.mark.parametrize("shape", [(1, 80, 80), (3, 64, 48), (2, 8, 8)], ids=str)
+def test_images_of_any_size_that_eight_divides(shape: tuple[int, ...], likelihood: str):
+    vae, x = image_vae(shape, likelihood), torch.rand(3, *shape)
+    assert vae.elbo(x, 2).elbo.shape == (3,)
+    vae.eval()
+    assert vae.embed(x).shape == (3, 3)
+    assert vae.reconstruct(x).shape == x.shape
+    assert vae.stack == ()
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (1, 80, 84), (80, 80), (0, 8, 8), (1, 0, 8)])
+def test_other_images_are_answered_in_one_sentence(shape: tuple[int, ...]):
+    with pytest.raises(ValueError, match=r"^Expected images") as error:
+        dcgan(hw.Hyperbolic(2), shape)
+    assert str(error.value) == (
+        "Expected images of shape (channels, height, width), height and width divisible by 8; "
+        f"got {shape}."
+    )
+
+
+def test_data_of_another_shape_are_answered_in_one_sentence():
+    vae = image_vae().eval()
+    with pytest.raises(ValueError, match=r"^Expected data of shape \(\.\.\., 1, 16, 8\); got "):
+        vae.embed(torch.zeros(3, 1, 8, 16))
+    with pytest.raises(ValueError, match=r"got \(8,\)\.$"):
+        vae.embed(torch.zeros(8))
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (5,), (2, 3), (0,)], ids=str)
+def test_dimensions_before_an_image_are_a_batch(batch: tuple[int, ...]):
+    vae, x = used(image_vae()), torch.rand(*batch, *SMALL)
+    with torch.no_grad():
+        z = vae.embed(x)
+        assert z.shape == (*batch, 3)
+        assert vae.generate(z).shape == x.shape
+        if z.numel():
+            alone = torch.stack([vae.embed(image) for image in x.view(-1, *SMALL)])
+            assert_close(z.view(-1, 3), alone)
+
+
+@pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian"])
+def test_several_samples_are_decoded_like_one(likelihood: str):
+    vae, x = used(image_vae(likelihood=likelihood)), torch.rand(4, *SMALL)
+    torch.manual_seed(1)
+    bound = vae.elbo(x, 3)
+    torch.manual_seed(1)
+    z, log_q, log_p = vae.latent.sample(vae.encoder(x), (3,))
+    output = torch.stack([vae.decoder(draw) for draw in z])
+    expected = LIKELIHOODS[likelihood](output, x, 3) - (log_q - log_p)
+    assert_close(bound.elbo, expected.mean(0), rtol=1e-4, atol=1e-3)
+
+
+def test_many_samples_are_scored_in_chunks(monkeypatch: pytest.MonkeyPatch):
+    vae, x = used(image_vae()), torch.rand(2, *SMALL)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        log_w = torch.cat([r - kl for r, kl in (vae._terms(x, s) for s in (3, 3, 1))])
+    monkeypatch.setattr(model, "_MOST_ELEMENTS", x.numel() * 3)
+    torch.manual_seed(1)
+    score = vae.score(x, 7)
+    assert_close(score.elbo, log_w.mean(0))
+    assert_close(score.log_likelihood, torch.logsumexp(log_w, 0) - log(7))
+
+
+# --- training ----------------------------------------------------------------------------------
+
+
+def stripes(rows: int) -> Tensor:
+    """Images of a bar whose height and brightness vary."""
+    top, light = torch.randint(0, 12, (rows,)), torch.rand(rows)
+    height = torch.arange(16)
+    inside = (height >= top[:, None]) & (height < top[:, None] + 4)
+    return (inside * light[:, None]).view(rows, 1, 16, 1).expand(rows, *SMALL).contiguous()
+
+
+def trained(folder: Path | None, steps: int = 40, seed: int = 0) -> Trainer:
+    torch.manual_seed(7)
+    x = stripes(64)
+    torch.manual_seed(seed)
+    training = Training(steps=steps, learning_rate=3e-3)
+    return Trainer(image_vae(), Shuffled(x, 16, 0), training, folder, x[:16])
+
+
+def test_a_dcgan_learns():
+    first, *_, last = trained(None, steps=60).run(report_every=10)
+    assert last.elbo[0] > first.elbo[0] + 30
+    assert last.validation is not None
+
+
+def test_a_dcgan_resumes_with_the_same_bits(tmp_path: Path):
+    whole = trained(None)
+    list(whole.run())
+    killed = trained(tmp_path)
+    for progress in killed.run(report_every=5, save_every=10):
+        if progress.step == 25:
+            break
+    resumed = trained(tmp_path, seed=1)
+    assert resumed.step == 20
+    list(resumed.run())
+    for name, t in whole.model.state_dict().items():
+        assert torch.equal(t, resumed.model.state_dict()[name]), name
+
+
+# --- recipes -----------------------------------------------------------------------------------
+
+NETWORKS = {
+    "mlp": lambda: mlp([4, 6, 5, 3], activation=nn.ELU),
+    "stack": lambda: mlp([4, 6, 3], stack=(2,)),
+    "dcgan encoder": lambda: dcgan(hw.Hyperbolic(2), (3, 8, 16))[0],
+    "dcgan decoder": lambda: dcgan(
+        hw.Euclidean(2), (3, 8, 16), likelihood="bernoulli", last_slope=0.1
+    )[1],
+}
+
+
+@pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS.keys())
+def test_a_recipe_makes_the_same_network(make: Any):
+    network = make()
+    again = rebuilt(network.recipe)
+    assert repr(again) == repr(network)
+    assert again.recipe == network.recipe
+    assert again.event == network.event
+    again.load_state_dict(network.state_dict())
+
+
+def test_an_activation_of_ones_own_has_no_recipe():
+    assert mlp([4, 3], activation=lambda: nn.Tanh()).recipe is None
+
+
+# --- on a GPU ------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_dcgan_trains_as_a_graph(precision: Any, tmp_path: Path):
+    def on_gpu(folder: Path) -> Trainer:
+        torch.manual_seed(0)
+        x, training = stripes(64).cuda(), Training(60, 3e-3, precision=precision)
+        return Trainer(image_vae().cuda(), Shuffled(x, 16, 0), training, folder, x[:16])
+
+    whole = on_gpu(tmp_path / "whole")
+    first, *_, last = whole.run(report_every=10)
+    assert last.elbo[0] > first.elbo[0] + 30
+    assert whole.model.state_dict()["encoder.3.num_batches_tracked"] == 60
+    for progress in on_gpu(tmp_path / "killed").run(report_every=10, save_every=20):
+        if progress.step == 30:
+            break
+    resumed = on_gpu(tmp_path / "killed")
+    assert resumed.step == 20
+    *_, again = resumed.run(report_every=10)
+    assert again.elbo[0] == pytest.approx(last.elbo[0], rel=0.05)
+    assert resumed.model.state_dict()["encoder.3.num_batches_tracked"] == 60
