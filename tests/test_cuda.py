@@ -1,12 +1,18 @@
 """On a GPU the answers are those of the CPU."""
 
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch.distributions import kl_divergence
 
 import hyperwrap as hw
+from hyperwrap.embedding import train as embedding
+from hyperwrap.embedding.evaluate import energies, evaluate
+from hyperwrap.embedding.objective import Gradient
+from hyperwrap.embedding.recipe import Recipe
 from hyperwrap.vae import mlp
 from hyperwrap.vae.train import Trainer, Training
 
@@ -146,3 +152,224 @@ def test_training_by_graph_learns_and_resumes(latent: hw.Hyperbolic, tmp_path) -
     list(resumed.run(report_every=50, save_every=100))
     for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+# --- embeddings -------------------------------------------------------------------------------
+
+DEVICE = "cuda"
+NODES = 40
+KINDS = [
+    embedding.Kind(geometry, covariance)
+    for geometry in ("hyperbolic", "euclidean")
+    for covariance in ("diagonal", "scalar", "none")
+]
+RECIPES = {
+    "softmax": Recipe(epochs=8, batch=24, group=8, negatives=20),
+    "hinge": Recipe(
+        objective="hinge", epochs=8, batch=24, group=8, draws=7, margin=3.0, radius=4.3, decay=False
+    ),
+}
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda k: f"{k.geometry}-{k.covariance}")
+each_recipe = pytest.mark.parametrize("objective", RECIPES)
+
+
+def _edges(count: int = 200) -> torch.Tensor:
+    """From the second half of the nodes to the first."""
+    half, generator = NODES // 2, torch.Generator().manual_seed(0)
+    ends = torch.randint(half, (count, 2), generator=generator)
+    return torch.stack([ends[:, 0] + half, ends[:, 1]], 1)
+
+
+def _trainer(kind: Any, objective: str, device: str, n: int = 5, **options: Any) -> Any:
+    settings = {"recipe": RECIPES[objective], "weights": torch.linspace(0.1, 1, 200), **options}
+    return embedding.Trainer(_edges(), NODES, n, kind, device=device, **settings)
+
+
+def _spread_out(trainer: Any, radius: float) -> None:
+    """Nodes within the radius; each of the second half less than 1 from one of the first."""
+    generator = torch.Generator().manual_seed(1)
+    h = torch.randn(trainer.h.shape, generator=generator)
+    h *= radius * torch.rand(len(h), 1, generator=generator) / h.norm(dim=1, keepdim=True)
+    near = torch.randn(len(h) // 2, h.shape[1], generator=generator)
+    h[len(h) // 2 :] = (
+        h[: len(h) // 2] + 0.3 * near * torch.exp(-h[: len(h) // 2].norm(dim=1))[:, None]
+    )
+    trainer.h.copy_(h)
+    trainer.log_scale.copy_(0.3 * torch.randn(trainer.log_scale.shape, generator=generator) - 0.5)
+
+
+def _in_float64(trainer: Any) -> Any:
+    trainer.h, trainer.log_scale = trainer.h.double(), trainer.log_scale.double()
+    trainer._grad = Gradient(trainer.h, trainer.log_scale)
+    trainer.optimiser = trainer._optimiser()
+    return trainer
+
+
+def _first_block(trainer: Any) -> Any:
+    size = trainer.steps * trainer.groups * trainer.group
+    order = torch.stack([trainer._randperm(size) for _ in range(trainer.copies)])
+    return trainer._block(order.view(trainer.copies, trainer.steps, trainer.groups, trainer.group))
+
+
+def _there(block: Any) -> Any:
+    """The block as the kernels want it."""
+    integers = {"edges": block.edges.int(), "negatives": block.negatives.int()}
+    return type(block)(*(x.to(DEVICE) for x in block._replace(**integers)))
+
+
+def _apart(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """The length of the difference over the length."""
+    expected = expected.double()
+    if not expected.any():
+        return float(found.double().norm())
+    return float((found.double().cpu() - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("radius", [2.0, 9.0])
+@pytest.mark.parametrize("n", [1, 2, 5, 20])
+@each_kind
+@each_recipe
+def test_embedding_gradients_agree_with_the_formulas(
+    objective: str, kind: Any, n: int, radius: float
+) -> None:
+    here, there = _trainer(kind, objective, "cpu", n), _trainer(kind, objective, DEVICE, n)
+    _spread_out(there, radius)
+    _spread_out(here, radius)
+    here, block = _in_float64(here), _first_block(here)
+    inputs = [(b.edges[0], b.negatives[0], b.noise[0], b.weight[0]) for b in (block, _there(block))]
+    loss = torch.full_like(block.loss[0], torch.nan).to(DEVICE)
+    expected = here._gradient(*inputs[0])
+    there._kernels.gradient(there.recipe, there.h, there.log_scale, *inputs[1], there._grad, loss)
+    slack = 3e-6 * (1 + math.exp(radius) / 10)
+    assert _apart(loss, expected) < slack
+    assert _apart(there._grad.centre, here._grad.centre) < slack
+    assert _apart(there._grad.log_scale, here._grad.log_scale) < slack
+
+
+@pytest.mark.parametrize("radius", [1e-3, 2.0, 9.0])
+@pytest.mark.parametrize("n", [1, 2, 5, 20])
+@each_kind
+@each_recipe
+def test_embedding_updates_agree_with_the_formulas(
+    objective: str, kind: Any, n: int, radius: float
+) -> None:
+    """Three steps with random gradients; some nodes have none, one sits at the origin."""
+    here, there = _trainer(kind, objective, "cpu", n), _trainer(kind, objective, DEVICE, n)
+    for trainer in (here, there):
+        _spread_out(trainer, min(radius, 4.0) if objective == "hinge" else radius)
+        trainer.h[0] = 0
+    _in_float64(here)
+    for step in range(1, 4):
+        centre, log_scale = torch.randn(here.h.shape), torch.randn(here.log_scale.shape)
+        centre[5:9] = log_scale[5:9] = 0
+        if kind.covariance == "none":
+            log_scale.zero_()
+        for trainer in (here, there):
+            trainer._grad.centre += centre.to(trainer.device)
+            trainer._grad.log_scale += log_scale.to(trainer.device)
+            rates = torch.tensor(trainer._rates(step), device=trainer.device)
+            trainer.optimiser.update(trainer.h, trainer.log_scale, trainer._grad, rates)
+        assert _apart(there.h, here.h) < 1e-5
+        assert _apart(there.log_scale, here.log_scale) < 1e-5
+        assert not there._grad.centre.any()
+        assert not there._grad.log_scale.any()
+    for name, state in here.optimiser.state.items():
+        assert _apart(there.optimiser.state[name], state) < 1e-4
+
+
+@pytest.mark.parametrize("draws", [1, 6, 50])
+@pytest.mark.parametrize("n", [1, 2, 5, 20])
+@each_kind
+def test_embedding_energies_agree_with_the_formulas(kind: Any, n: int, draws: int) -> None:
+    there = _trainer(kind, "softmax", DEVICE, n)
+    _spread_out(there, 6.0)
+    sources, noise = torch.tensor([3, 0, 39, 21, 3]), torch.randn(5, draws, n)
+    found = energies(there.h, there.log_scale, kind, sources.to(DEVICE), noise.to(DEVICE))
+    wide = (there.h.cpu().double(), there.log_scale.cpu().double())
+    assert _apart(found, energies(*wide, kind, sources, noise.double())) < 1e-4
+
+
+@each_kind
+@each_recipe
+def test_embedding_steps_agree_with_the_cpu(objective: str, kind: Any) -> None:
+    """The same batches and noise lead to the same place, copies included."""
+    recipe = RECIPES[objective].but(burn_in=0)
+    here, there = (
+        _trainer(kind, objective, device, recipe=recipe, copies=2) for device in ("cpu", DEVICE)
+    )
+    for trainer in (here, there):
+        _spread_out(trainer, 2.0)
+    block = _first_block(here)
+    blocks = {here: block, there: _there(block)}
+    for trainer, batches in blocks.items():
+        for t in range(trainer.steps):
+            trainer._one_step(batches, t)
+    assert _apart(there.h, here.h) < 1e-3
+    assert _apart(there.log_scale, here.log_scale) < 1e-3
+    assert _apart(blocks[there].loss, block.loss) < 1e-3
+
+
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[2]], ids=["gaussian", "point"])
+@each_recipe
+def test_embedding_training_by_graph_learns_and_resumes(
+    objective: str, kind: Any, tmp_path: Path
+) -> None:
+    recipe = RECIPES[objective].but(epochs=20, burn_in=2)
+
+    def trainer(folder: Path) -> Any:
+        return _trainer(kind, objective, DEVICE, recipe=recipe, copies=2, folder=folder)
+
+    whole = trainer(tmp_path / "whole")
+    reports = list(whole.run())
+    assert max(reports[-1].loss) < min(reports[0].loss)
+    for report in trainer(tmp_path / "broken").run(save_every=5):
+        if report.epoch == 12:
+            break
+    resumed = trainer(tmp_path / "broken")
+    assert resumed.epoch == 10
+    list(resumed.run())
+    assert _apart(resumed.h, whole.h.cpu()) < 0.02
+    assert resumed.step == whole.step
+
+
+@pytest.mark.parametrize("count", [1, 3, 7, 21])
+@each_recipe
+def test_few_edges_are_enough_on_a_gpu(objective: str, count: int) -> None:
+    trainer = embedding.Trainer(_edges(count), NODES, 2, recipe=RECIPES[objective], device=DEVICE)
+    list(trainer.run())
+    assert torch.isfinite(trainer.h).all()
+
+
+@each_recipe
+def test_a_checkpoint_of_the_cpu_is_refused_on_a_gpu(objective: str, tmp_path: Path) -> None:
+    """The random numbers of one are not those of the other."""
+    list(_trainer(KINDS[0], objective, "cpu", folder=tmp_path).run())
+    with pytest.raises(hw.errors.UserError):
+        _trainer(KINDS[0], objective, DEVICE, folder=tmp_path)
+
+
+@each_kind
+def test_embedding_evaluation_agrees_with_the_cpu(kind: Any) -> None:
+    trainer = _trainer(kind, "softmax", DEVICE)
+    _spread_out(trainer, 3.0)
+    h, log_scale, edges = trainer.h, trainer.log_scale, _edges().unique(dim=0)
+    there = evaluate(h, log_scale, kind, edges, draws=400)
+    here = evaluate(h.cpu(), log_scale.cpu(), kind, edges, draws=400)
+    error = 4 * (here.mean_average_precision_error + there.mean_average_precision_error)
+    assert abs(here.mean_average_precision - there.mean_average_precision) <= error + 1e-4
+    assert (
+        abs(here.mean_rank - there.mean_rank)
+        <= 4 * (here.mean_rank_error + there.mean_rank_error) + 1e-3
+    )
+    assert (here.sources, here.pairs) == (there.sources, there.pairs)
+
+
+def test_far_out_on_a_gpu_there_is_no_nan() -> None:
+    """Squares of what a node sees of another overflow float32 where they are 44 apart."""
+    for kind in KINDS[:3]:
+        trainer = _trainer(
+            kind, "softmax", DEVICE, recipe=RECIPES["softmax"].but(initial_spread=9.0)
+        )
+        list(trainer.run())
+        assert torch.isfinite(trainer.h).all()
+        assert torch.isfinite(trainer.log_scale).all()

@@ -1,0 +1,173 @@
+r"""How well an embedding ranks true parents: mean average precision and mean rank.
+
+For every source ``a`` all other nodes are ranked by the energy ``KL(a‖c)``, or by distance where
+nodes are points. ``log q_a(z)`` is the same for all ``c``, so minus the mean of ``log q_c(z)`` over
+draws ``z ~ q_a``, shared by the candidates, ranks alike.
+
+- *rank* of a true parent: 1 + the number of nodes, not themselves parents, with as little energy;
+  averaged over all pairs.
+- *average precision* of a source, its parents being the relevant ones among all other nodes;
+  averaged over sources (MAP).
+
+The draws of different sources are independent, so the error that drawing causes is estimated from
+two halves of the draws of each source: with ``x`` and ``y`` the results of the halves, the result
+of all has variance ``(x − y)²/4``. A NaN counts as ranked wrongly, a tie as well.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hyperwrap.embedding.objective import Nodes
+from hyperwrap.embedding.train import Kind
+
+__all__ = ["Evaluation", "evaluate"]
+
+_GPU_ELEMENTS = 2**27  # energies at once
+_CPU_ELEMENTS = 2**21
+_CPU_SCORES = 2**16  # draws × candidates of one source at once: what stays in cache
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """MAP and mean rank, with the standard errors that drawing causes."""
+
+    mean_average_precision: float
+    mean_rank: float
+    mean_average_precision_error: float
+    mean_rank_error: float
+    sources: int
+    pairs: int
+    draws: int
+
+
+def evaluate(
+    h: Tensor,
+    log_scale: Tensor,
+    kind: Kind,
+    edges: Tensor,
+    *,
+    known: Tensor | None = None,
+    sources: Tensor | None = None,
+    draws: int = 50,
+    seed: int = 0,
+    watch: Callable[[int, int], None] = lambda done, total: None,
+) -> Evaluation:
+    """Ranks the parents that ``edges (E, 2)`` name for every source, or for the ``sources`` given.
+
+    Args:
+        h: tangent vectors of the centres, ``(N, n)``.
+        log_scale: ``(N, n)`` or ``(N, 1)``.
+        kind: what a node is.
+        edges: child and parent.
+        known: edges that are true as well and so are left out of the ranking (held-out edges are
+            ranked among the nodes that are no known parents).
+        sources: nodes to evaluate, all that have a parent if not given.
+        draws: samples of each source; points need none.
+        seed: of the draws.
+        watch: called with how many sources are done, and of how many.
+    """
+    parents = _Parents(edges.to(h.device), len(h))
+    others = parents if known is None else _Parents(torch.cat([edges, known]).to(h.device), len(h))
+    sources = parents.sources() if sources is None else sources.to(h.device)
+    sources = sources[parents.count[sources].argsort()]
+    draws = 2 if kind.covariance == "none" else max(2, draws + draws % 2)
+    random = torch.Generator(h.device).manual_seed(seed)
+    totals, done = torch.zeros(5, dtype=torch.float64, device=h.device), 0
+    for some in _chunks(sources, len(h)):
+        noise = torch.randn(
+            len(some), draws, h.shape[1], generator=random, device=h.device
+        )
+        halves = [energies(h, log_scale, kind, some, half) for half in noise.chunk(2, 1)]
+        totals += _totals(halves, some, parents, others)
+        done += len(some)
+        watch(done, len(sources))
+    precision, rank, precision_2, rank_2, pairs = totals.tolist()
+    return Evaluation(
+        precision / len(sources),
+        rank / pairs,
+        precision_2**0.5 / len(sources),
+        rank_2**0.5 / pairs,
+        len(sources),
+        int(pairs),
+        draws,
+    )
+
+
+def _totals(
+    halves: list[Tensor], sources: Tensor, parents: "_Parents", others: "_Parents"
+) -> Tensor:
+    """Sums of average precision, of ranks, of the squared errors of both, and of pairs."""
+    results = [_ranked(e, sources, parents, others) for e in (sum(halves) / 2, *halves)]
+    (precision, rank, pairs), (p_1, r_1, _), (p_2, r_2, _) = results
+    errors = [((p_1 - p_2) ** 2 / 4).sum(), ((r_1 - r_2) ** 2 / 4).sum()]
+    return torch.stack([precision.sum(), rank.sum(), *errors, pairs.sum()])
+
+
+def _ranked(
+    energy: Tensor, sources: Tensor, parents: "_Parents", others: "_Parents"
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Average precision, sum of ranks and number of parents of each source."""
+    mine, real = parents.of(sources)
+    own = energy.gather(1, mine).nan_to_num(nan=torch.inf).masked_fill(~real, torch.inf)
+    own = own.sort(1).values
+    rest = energy.nan_to_num(nan=-torch.inf)
+    rest.scatter_(1, sources.unsqueeze(1), torch.inf)
+    rest.scatter_(1, others.of(sources)[0], torch.inf)
+    ahead = torch.stack([(rest <= x.unsqueeze(1)).sum(1) for x in own.unbind(1)], 1).double()
+    place = torch.arange(1, ahead.shape[1] + 1, device=energy.device, dtype=torch.float64)
+    count = real.sum(1).double()
+    real = place <= count.unsqueeze(1)
+    precision = torch.where(real, place / (place + ahead), 0).sum(1) / count
+    return precision, torch.where(real, 1 + ahead, 0).sum(1), count
+
+
+def energies(h: Tensor, log_scale: Tensor, kind: Kind, sources: Tensor, noise: Tensor) -> Tensor:
+    """Minus the mean score of every node ``(b, N)``, for draws ``noise (b, s, n)`` of sources.
+
+    For Gaussians it is ``KL(a‖c)`` plus what depends on the source ``a`` alone.
+    """
+    if h.is_cuda:
+        from hyperwrap.embedding.gpu import Kernels
+
+        return Kernels(kind).energies(h, log_scale, sources, noise)
+    space, law = kind.space, kind.law
+    nodes = Nodes(space.centres(h.T), log_scale.T.contiguous())
+    everyone = torch.arange(len(h))
+    rows = []
+    for source, eps in zip(sources, noise, strict=True):
+        anchor = nodes.at(source.view(1, 1))
+        draw = space.draw(anchor.centre, law.spread(anchor.log_scale) * eps.T.unsqueeze(-1))
+        parts = everyone.split(max(1, _CPU_SCORES // len(eps)))
+        scores = [law.score(space, draw, nodes.at(part.unsqueeze(0))).f for part in parts]
+        rows.append(-torch.cat(scores, 1).mean(0))
+    return torch.stack(rows)
+
+
+def _chunks(sources: Tensor, nodes: int) -> Iterator[Tensor]:
+    elements = _GPU_ELEMENTS if sources.is_cuda else _CPU_ELEMENTS
+    yield from sources.split(max(1, elements // nodes))
+
+
+class _Parents:
+    """Parents of each node, looked up for many at once."""
+
+    def __init__(self, edges: Tensor, nodes: int) -> None:
+        edges = edges.long()
+        order = edges[:, 0].argsort(stable=True)
+        self.flat = edges[order, 1]
+        self.count = torch.bincount(edges[:, 0], minlength=nodes)
+        self.first = self.count.cumsum(0) - self.count
+
+    def sources(self) -> Tensor:
+        return self.count.nonzero().squeeze(1)
+
+    def of(self, sources: Tensor) -> tuple[Tensor, Tensor]:
+        """``(b, most)``: parents, the source itself where it has fewer, and which are real."""
+        count = self.count[sources].unsqueeze(1)
+        place = torch.arange(int(count.max()), device=sources.device)
+        real = place < count
+        at = torch.where(real, self.first[sources].unsqueeze(1) + place, 0)
+        return torch.where(real, self.flat[at], sources.unsqueeze(1)), real

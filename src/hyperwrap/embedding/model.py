@@ -1,0 +1,464 @@
+r"""`Embedding`: nodes with names, each a distribution in hyperbolic or Euclidean space.
+
+A node is ``G(μ, Σ)`` with ``μ = exp₀(h)``, ``Σ = diag σ²``. An embedding holds ``h``, as `tangent`,
+and ``σ``, as `scale`. Laws and distances are computed in float64: at radius 13 the coordinates of a
+point, of size ``e^13``, are held by float32 to a hundredth only.
+
+On disk an embedding is a folder:
+
+- ``nodes.txt``: the names, one a line, UTF-8. A name is anything but a line break and NUL.
+- ``config.json``: ``geometry``, ``covariance``, ``dim``, ``nodes``, and how it was trained.
+- ``embedding.safetensors``: ``tangent (N, n)``, ``scale (N, n)`` or ``(N, 1)``; 0 for points.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.distributions import Distribution, Independent, Normal, kl_divergence
+
+from hyperwrap import lorentz
+from hyperwrap.data.hierarchy import Hierarchy
+from hyperwrap.distributions import KLEstimate, WrappedNormal, kl
+from hyperwrap.embedding import export
+from hyperwrap.embedding.evaluate import Evaluation, evaluate
+from hyperwrap.embedding.export import Coordinates
+from hyperwrap.embedding.graphs import graph
+from hyperwrap.embedding.query import Index, closest_names, shortlist
+from hyperwrap.embedding.train import Kind
+from hyperwrap.errors import UserError
+from hyperwrap.files import read_tensors, write_tensors, write_whole
+
+__all__ = ["Embedding", "Match"]
+
+Names = str | Sequence[str]
+
+_DRAWS_AT_ONCE = 2**22
+_NODES_AT_ONCE = 2**14
+_SHORTLIST = 300
+
+
+class Match(NamedTuple):
+    """A node that was found, and how near it is: a distance or a divergence."""
+
+    name: str
+    value: float
+
+
+class Embedding:
+    """Nodes as distributions.
+
+    Where a method takes names, one name gives a result of shape ``()``, a list of ``k`` names one
+    of shape ``(k,)``.
+
+    Args:
+        names: one a node, all different.
+        tangent: ``(N, n)``, the tangent vectors ``h`` at the origin with ``μ = exp₀(h)``; in
+            Euclidean geometry the means themselves.
+        scale: the standard deviations ``σ``, ``(N, n)``; ``(N, 1)`` where covariance is ``scalar``.
+            Zeros ``(N, 1)`` where it is ``none`` and nodes are points.
+        geometry: ``hyperbolic`` or ``euclidean``.
+        covariance: ``diagonal``, ``scalar`` or ``none``.
+        config: anything that JSON holds and that should be kept with the embedding.
+
+    >>> pets = hw.embed({"puppy": "dog", "dog": "animal", "cat": "animal"}, dim=2, closure=True)
+    >>> pets
+    Embedding(4 nodes, n=2, hyperbolic, diagonal)
+    >>> sorted(match.name for match in pets.ancestors("puppy", topn=2))
+    ['animal', 'dog']
+    >>> pets.distribution(["dog", "cat"]).batch_shape
+    torch.Size([2])
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        tangent: Tensor,
+        scale: Tensor,
+        geometry: Literal["hyperbolic", "euclidean"] = "hyperbolic",
+        covariance: Literal["diagonal", "scalar", "none"] = "diagonal",
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.kind = Kind(geometry, covariance)
+        self.names = Hierarchy(names, []).names  # which checks them
+        self.tangent, self.scale = _checked(tangent, scale, len(self.names), self.kind)
+        self.config = dict(config or {})
+
+    def __repr__(self) -> str:
+        kind = f"{self.kind.geometry}, {self.kind.covariance}"
+        return f"Embedding({len(self):,} nodes, n={self.dim}, {kind})"
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._index
+
+    @property
+    def dim(self) -> int:
+        """The dimension ``n`` of the space."""
+        return self.tangent.shape[1]
+
+    # --- names ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {name: node for node, name in enumerate(self.names)}
+
+    def nodes(self, names: Names | None = None) -> Tensor:
+        """The rows of nodes in `tangent` and `scale`; those of all, if no names are given."""
+        if names is None:
+            return torch.arange(len(self))
+        if isinstance(names, str):
+            return torch.tensor(self._node(names))
+        return torch.tensor([self._node(name) for name in names], dtype=torch.int64)
+
+    def _node(self, name: str) -> int:
+        try:
+            return self._index[name]
+        except (KeyError, TypeError):
+            near = [repr(other) for other in closest_names(str(name), self.names)]
+            hint = f"The closest names are: {', '.join(near)}." if near else "None is close to it."
+            raise UserError(f"Expected the name of a node; got {name!r}. {hint}") from None
+
+    # --- distributions ---------------------------------------------------------------------------
+
+    def distribution(self, names: Names | None = None) -> WrappedNormal | Independent:
+        """The laws of nodes, in float64: `hw.WrappedNormal`, or a normal law of torch's."""
+        return self._law(self.nodes(names))
+
+    def _law(self, nodes: Tensor) -> WrappedNormal | Independent:
+        self._require_distributions()
+        h, scale = self.tangent[nodes].double(), self.scale[nodes].double()
+        scale = scale.expand_as(h)
+        if self.kind.geometry == "euclidean":
+            return Independent(Normal(h, scale), 1)
+        return WrappedNormal(lorentz.exp0(h), scale)
+
+    def _require_distributions(self) -> None:
+        if self.kind.covariance == "none":
+            raise UserError(
+                "Expected nodes that are distributions; those of this embedding are points. "
+                "Use `neighbours` or `depth`, or embed with covariance diagonal or scalar."
+            )
+
+    def kl(self, a: Names, b: Names, num_samples: int = 1024) -> KLEstimate:
+        """``KL(a‖b)`` with its standard error; lists are taken pair by pair, a name with all.
+
+        By `hw.kl`, from ``num_samples`` draws a pair; between Euclidean Gaussians it is exact.
+        """
+        p, q = _paired(self.nodes(a), self.nodes(b))
+        size = max(1, _DRAWS_AT_ONCE // (num_samples * self.dim))
+        pairs = zip(p.reshape(-1).split(size), q.reshape(-1).split(size), strict=True)
+        parts = [_kl(self._law(x), self._law(y), num_samples) for x, y in pairs]
+        return KLEstimate(*(torch.cat(part).view(p.shape) for part in zip(*parts, strict=True)))
+
+    def entropy(self, names: Names | None = None) -> Tensor:
+        """How uncertain nodes are, in nats: the wider, the less specific."""
+        return self._entropy(self.nodes(names))
+
+    def _entropy(self, nodes: Tensor) -> Tensor:
+        parts = [self._law(some).entropy() for some in nodes.reshape(-1).split(_NODES_AT_ONCE)]
+        return torch.cat(parts).view(nodes.shape)
+
+    def depth(self, names: Names | None = None) -> Tensor:
+        """How far the centres are from the origin; what is specific tends to lie far out."""
+        return self.tangent[self.nodes(names)].double().norm(dim=-1)
+
+    # --- queries -------------------------------------------------------------------------------
+
+    @cached_property
+    def index(self) -> Index:
+        """Nodes by distance, to search from many at once: ``index.search(nodes, topn)``."""
+        return Index(self.tangent, self.kind.geometry)
+
+    def neighbours(self, name: str, topn: int = 10) -> list[Match]:
+        """The nodes whose centres are nearest, with their distances."""
+        found = self.index.search(self.nodes([name]), _at_least_1(topn))
+        return self._matches(found.nodes[0], found.distance[0])
+
+    def ancestors(self, name: str, topn: int = 10, *, wider: bool = True) -> list[Match]:
+        """The nodes ``c`` with the least ``KL(name‖c)``: it is small where ``c`` covers the node.
+
+        What is narrower than the node cannot be an ancestor and is left out, so that of a root
+        little or nothing is found. With ``wider=False`` it stays in, and the order is the one that
+        `evaluate` judges. The divergences are those of
+        `torch.distributions.kl_divergence`: the same at every call.
+        """
+        self._require_distributions()
+        node, count = self._node(name), max(_SHORTLIST, 10 * _at_least_1(topn))
+        near = shortlist(self.tangent, self._log_scale, self.kind, node, count)
+        if wider:
+            near = near[self._entropy(near) > self.entropy(name)]
+        divergence = kl_divergence(self._law(torch.tensor(node)), self._law(near))
+        order = divergence.argsort()[:topn]
+        return self._matches(near[order], divergence[order])
+
+    def _matches(self, nodes: Tensor, values: Tensor) -> list[Match]:
+        found = zip(nodes.tolist(), values.tolist(), strict=True)
+        return [Match(self.names[node], value) for node, value in found]
+
+    @property
+    def _log_scale(self) -> Tensor:
+        return torch.zeros_like(self.scale) if self.kind.covariance == "none" else self.scale.log()
+
+    # --- how good it is --------------------------------------------------------------------------
+
+    def evaluate(
+        self,
+        edges: Any,
+        *,
+        closure: bool = False,
+        undirected: bool = False,
+        known: Any = None,
+        sources: int | None = None,
+        draws: int = 50,
+        seed: int = 0,
+        device: torch.device | str | None = None,
+        watch: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Evaluation:
+        """Mean average precision and mean rank of the true parents: see `evaluate.evaluate`.
+
+        Args:
+            edges: child and parent, by name, in anything that `hw.embed` takes.
+            closure: take the transitive closure of the edges.
+            undirected: take each edge both ways.
+            known: edges that are true as well; they are left out of the ranking.
+            sources: how many nodes to evaluate, drawn at random; all, if not given.
+            draws: samples of each node.
+            seed: of both.
+            device: where to; a GPU, if there is one.
+            watch: called with how many nodes are done, and of how many.
+        """
+        device = the_device(device)
+        pairs = self._pairs(edges, closure=closure, undirected=undirected)
+        return evaluate(
+            self.tangent.to(device),
+            self._log_scale.to(device),
+            self.kind,
+            pairs,
+            known=None if known is None else self._pairs(known),
+            sources=None if sources is None else sample_of_sources(pairs, sources, seed),
+            draws=draws,
+            seed=seed,
+            watch=watch,
+        )
+
+    def link_prediction(self, held_out: Any, known: Any, **options: Any) -> Evaluation:
+        """How well edges that were not trained on are ranked: among all nodes but known parents.
+
+        ``train, held_out = Hierarchy.split()`` makes such edges; ``known`` are those trained on.
+        """
+        return self.evaluate(held_out, known=known, **options)
+
+    def hypernymy_direction(
+        self, edges: Any, *, closure: bool = False, undirected: bool = False
+    ) -> float:
+        """The share of edges whose parent has the larger entropy: a half would be chance."""
+        pairs = self._pairs(edges, closure=closure, undirected=undirected)
+        among, place = pairs.unique(return_inverse=True)
+        entropy = self._entropy(among)[place]
+        return (entropy[:, 1] > entropy[:, 0]).double().mean().item()
+
+    def _pairs(self, edges: Any, **options: bool) -> Tensor:
+        """Edges ``(E, 2)`` as rows of this embedding."""
+        h = graph(edges, **options)
+        rows = np.fromiter((self._index.get(name, -1) for name in h.names), np.int64, len(h))
+        strange = [h.names[node] for node in np.unique(h.edges) if rows[node] < 0]
+        if strange:
+            more = f" (and {len(strange) - 1:,} more)" if len(strange) > 1 else ""
+            raise UserError(
+                f"Expected edges between nodes of the embedding; {strange[0]!r}{more} is none. "
+                "Evaluate with edges between the nodes that were embedded."
+            )
+        return torch.from_numpy(rows[h.edges])
+
+    # --- for other tools -------------------------------------------------------------------------
+
+    def to_numpy(self, coordinates: Coordinates = "tangent") -> NDArray[np.float64]:
+        """The centres, ``(N, n)``; on the ``hyperboloid`` ``(N, n+1)``, time first.
+
+        ``tangent`` are vectors of any length; ``poincare`` is the unit ball.
+        """
+        return export.numpy(self, coordinates)
+
+    def to_keyed_vectors(self) -> Any:
+        """The centres for gensim: its ``PoincareKeyedVectors``, or ``KeyedVectors`` if Euclidean.
+
+        Their distances are ours; the scales are lost.
+        """
+        return export.keyed_vectors(self)
+
+    def to_parquet(self, path: str | PathLike[str]) -> None:
+        """A table with a row a node: name, depth, entropy, scales and tangent vector."""
+        export.parquet(self, Path(path))
+
+    # --- on disk ---------------------------------------------------------------------------------
+
+    def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
+        """Writes the folder; one that holds such files already only if told to."""
+        folder = Path(folder)
+        there = [name for name in FILES if (folder / name).exists()]
+        if there and not overwrite:
+            raise UserError(
+                f"Expected a new folder; {folder} holds {there[0]}. "
+                "Choose another one, or save with overwrite=True."
+            )
+        own = {**asdict(self.kind), "dim": self.dim, "nodes": len(self)}
+        write_whole(folder / "config.json", as_json(own | self.config | own))
+        self.write(folder)
+
+    def write(self, folder: Path) -> None:
+        """The names, and last the tensors, into a folder that has its config."""
+        names = _lines(self.names)
+        write_whole(folder / "nodes.txt", names)
+        tensors = {"tangent": self.tangent, "scale": self.scale}
+        # One text only: safetensors writes several in any order, and files should be reproducible.
+        write_tensors(folder / "embedding.safetensors", tensors, {"nodes": _digest(names)})
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str]) -> "Embedding":
+        """The embedding in a folder that `save` or ``hyperwrap embed`` wrote."""
+        folder = Path(folder)
+        _require_files(folder)
+        config, (names, digest) = _read_config(folder), _read_names(folder)
+        path = folder / "embedding.safetensors"
+        tensors, about = read_tensors(path, "the tensors of an embedding", "Take another folder.")
+        if about.get("nodes", digest) != digest:
+            raise _not_whole(folder, "nodes.txt and embedding.safetensors are of different ones")
+        if not {"tangent", "scale"} <= tensors.keys():
+            raise _not_whole(folder, f"{path.name} is of something else")
+        try:
+            kind = config["geometry"], config["covariance"]
+            return cls(names, tensors["tangent"], tensors["scale"], *kind, config)
+        except UserError as error:
+            raise _not_whole(folder, f"its files do not go together ({error})") from None
+
+
+FILES = ("config.json", "nodes.txt", "embedding.safetensors")
+
+
+def the_device(device: torch.device | str | None) -> torch.device:
+    """The device given; without one, a GPU if there is any."""
+    return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def sample_of_sources(edges: Tensor, count: int, seed: int) -> Tensor:
+    """So many children of edges ``(E, 2)``, or all if there are fewer, in increasing order."""
+    children = edges[:, 0].unique()
+    order = torch.randperm(len(children), generator=torch.Generator().manual_seed(seed))
+    return children[order[: _at_least_1(count, "sources")].sort().values]
+
+
+def as_json(config: Mapping[str, Any]) -> bytes:
+    return (json.dumps(config, indent=2, allow_nan=False) + "\n").encode()
+
+
+def _at_least_1(number: int, name: str = "topn") -> int:
+    if number < 1:
+        raise UserError(f"Expected `{name}` ≥ 1; got {number}.")
+    return number
+
+
+def _paired(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    if a.dim() and b.dim() and len(a) != len(b):
+        raise UserError(
+            f"Expected as many names in `a` as in `b`, or one; got {len(a)} and {len(b)}."
+        )
+    shape = torch.broadcast_shapes(a.shape, b.shape)
+    return a.expand(shape), b.expand(shape)
+
+
+def _kl(p: Distribution, q: Distribution, num_samples: int) -> KLEstimate:
+    if isinstance(p, WrappedNormal):
+        return kl(p, q, num_samples)
+    exact = kl_divergence(p, q)
+    return KLEstimate(exact, torch.zeros_like(exact))
+
+
+def _checked(tangent: Tensor, scale: Tensor, nodes: int, kind: Kind) -> tuple[Tensor, Tensor]:
+    """Both on the CPU, or an error that says which is wrong."""
+    if tangent.dim() != 2 or len(tangent) != nodes or tangent.shape[1] < 1:
+        raise UserError(f"Expected `tangent` of shape ({nodes}, n); got {tuple(tangent.shape)}.")
+    expected = (nodes, kind.columns(tangent.shape[1]))
+    if tuple(scale.shape) != expected:
+        raise UserError(f"Expected `scale` of shape {expected}; got {tuple(scale.shape)}.")
+    tangent, scale = tangent.detach().cpu(), scale.detach().cpu()
+    if not bool(torch.isfinite(tangent).all() and torch.isfinite(scale).all()):
+        raise UserError("Expected finite `tangent` and `scale`; got NaN or inf.")
+    if kind.covariance != "none" and not bool((scale > 0).all()):
+        raise UserError(f"Expected positive `scale`; got {scale.min().item():g}.")
+    return tangent, scale
+
+
+# --- reading and writing a folder ----------------------------------------------------------------
+
+
+def _not_whole(folder: Path, why: str) -> UserError:
+    return UserError(
+        f"Expected an embedding in {folder}; {why}. "
+        "Take a folder that `hyperwrap embed` or `Embedding.save` wrote."
+    )
+
+
+def _require_files(folder: Path) -> None:
+    if not folder.is_dir():
+        raise _not_whole(folder, "there is no such folder")
+    missing = [name for name in FILES if not (folder / name).is_file()]
+    if missing and (folder / "checkpoint.safetensors").exists():
+        raise UserError(
+            f"Expected an embedding in {folder}; its training has not come to an end. "
+            "Go on with it: hyperwrap embed with the same options, and --resume."
+        )
+    if missing:
+        raise _not_whole(folder, f"it has no {missing[0]}")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _not_whole(path.parent, f"{path.name} cannot be read ({error.strerror})") from None
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    content = _read(folder / "config.json")
+    try:
+        config = json.loads(content)
+        Kind(config["geometry"], config["covariance"])
+    except (ValueError, KeyError, TypeError, UserError):
+        raise _not_whole(folder, "its config.json is of something else") from None
+    return config
+
+
+def _read_names(folder: Path) -> tuple[list[str], str]:
+    """The lines of ``nodes.txt``, which only a line feed ends, and their digest."""
+    content = _read(folder / "nodes.txt")
+    try:
+        *names, rest = content.decode().split("\n")
+    except UnicodeDecodeError:
+        raise _not_whole(folder, "its nodes.txt is no UTF-8 text") from None
+    if rest:
+        raise _not_whole(folder, "its nodes.txt is cut off")
+    return names, _digest(content)
+
+
+def _lines(names: Sequence[str]) -> bytes:
+    try:
+        return "".join(f"{name}\n" for name in names).encode()
+    except UnicodeEncodeError as error:
+        bad = error.object[error.start]
+        raise UserError(f"Expected names that UTF-8 can hold; one has {bad!r} in it.") from None
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
