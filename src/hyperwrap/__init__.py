@@ -1,11 +1,20 @@
 """Probability on hyperbolic space for PyTorch."""
 
+__version__ = "0.1.0"
+
+from typing import TYPE_CHECKING, Any
+
 from hyperwrap import charts, constraints, lorentz, numerics
 from hyperwrap.distributions import KLEstimate, Wrapped, WrappedNormal, kl
+from hyperwrap.embedding import Embedding, embed
 from hyperwrap.vae import VAE, Euclidean, Hyperbolic
+
+if TYPE_CHECKING:
+    from hyperwrap.vae.estimator import HyperbolicVAE as HyperbolicVAE
 
 __all__ = [
     "VAE",
+    "Embedding",
     "Euclidean",
     "Hyperbolic",
     "KLEstimate",
@@ -13,8 +22,21 @@ __all__ = [
     "WrappedNormal",
     "charts",
     "constraints",
+    "embed",
     "kl",
     "lorentz",
     "numerics",
 ]
-__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """`HyperbolicVAE` when it is first asked for: it needs scikit-learn, an extra."""
+    if name != "HyperbolicVAE":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from hyperwrap.vae.estimator import HyperbolicVAE
+
+    return HyperbolicVAE
+
+
+def __dir__() -> list[str]:
+    return [*globals(), "HyperbolicVAE"]

@@ -3,7 +3,7 @@
 Figures are built on `matplotlib.figure.Figure` itself, without pyplot: no display, no global state.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -26,13 +26,18 @@ with needs_extra("plot"):
     from matplotlib.ticker import MaxNLocator
 
 __all__ = [
+    "Curve",
     "DensityPair",
     "ErrorCurve",
+    "PointPanel",
     "TreePanel",
+    "boxes_by_label",
+    "curves",
     "density_pairs",
     "errors_by_radius",
     "image_grid",
     "images_on_disc",
+    "points_by_label",
     "rendered",
     "trees",
 ]
@@ -328,7 +333,7 @@ def trees(panels: Sequence[TreePanel], *, columns: int) -> Figure:
 
 
 def _draw_tree(axes: Axes, panel: TreePanel, norm: Normalize) -> None:
-    (_draw_rim if panel.disc else _draw_plane)(axes, panel)
+    _draw_ground(axes, np.concatenate([panel.clean, panel.noisy]), disc=panel.disc)
     axes.plot(*panel.noisy.T, zorder=1, clip_on=False, **_NOISY)
     axes.add_collection(
         LineCollection(list(panel.edges), colors="0.25", linewidths=0.4, zorder=2, clip_on=False)
@@ -348,15 +353,22 @@ def _draw_tree(axes: Axes, panel: TreePanel, norm: Normalize) -> None:
     axes.set_title(panel.title, size=10, pad=5)
 
 
-def _draw_rim(axes: Axes, panel: TreePanel) -> None:
+def _draw_ground(axes: Axes, points: Array, *, disc: bool) -> None:
+    if disc:
+        _draw_rim(axes)
+    else:
+        _draw_plane(axes, points)
+
+
+def _draw_rim(axes: Axes) -> None:
     axes.add_patch(Circle((0, 0), 1, facecolor="none", edgecolor="black", linewidth=0.8))
     axes.set(xlim=(-1.01, 1.01), ylim=(-1.01, 1.01), aspect="equal")
     axes.set_axis_off()
 
 
-def _draw_plane(axes: Axes, panel: TreePanel) -> None:
+def _draw_plane(axes: Axes, points: Array) -> None:
     """A square around all points and the origin."""
-    points = np.concatenate([panel.clean, panel.noisy, np.zeros((1, 2))])
+    points = np.concatenate([points, np.zeros((1, 2))])
     low, high = points.min(0), points.max(0)
     middle, half = (low + high) / 2, 0.54 * (high - low).max()
     (left, bottom), (right, top) = middle - half, middle + half
@@ -388,6 +400,101 @@ def _draw_key(figure: Figure, norm: Normalize, levels: int, left: float) -> None
         handlelength=1.2,
         handletextpad=0.4,
     )
+
+
+# --- labelled points -----------------------------------------------------------------------------
+
+_KINDS = "tab10"
+_LETTER, _MARK = 0.075, 0.35  # in inches, of a list of names
+
+
+@dataclass(frozen=True)
+class PointPanel:
+    """Points ``(N, 2)`` of the plane or, with ``disc``, of the unit disc."""
+
+    title: str
+    points: Array
+    disc: bool
+
+
+def points_by_label(
+    panels: Sequence[PointPanel],
+    labels: NDArray[np.int64],
+    names: Sequence[str],
+    *,
+    ordered: bool,
+) -> Figure:
+    """The same points side by side in several spaces, coloured by ``labels (N,)``, a cross at 0.
+
+    Labels are indices into ``names``. If they are ``ordered`` so are the colours.
+    """
+    key = _MARK + _LETTER * max(map(len, [*names, "origin"]))
+    width = _MARGIN + len(panels) * (_SIDE + _MARGIN) + key
+    height = _SIDE + _MARGIN + _HEADING
+    colours = _label_colours(len(names), ordered=ordered)
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height))
+        for i, panel in enumerate(panels):
+            axes = _axes(figure, _MARGIN + i * (_SIDE + _MARGIN), _MARGIN, _SIDE, _SIDE)
+            _draw_points(axes, panel, colours[labels])
+        look: dict[str, Any] = {"marker": "o", "markersize": 4, "linestyle": "none"}
+        marks = [Line2D([], [], color=colour, **look) for colour in colours]
+        figure.legend(
+            [*marks, Line2D([], [], **_ZERO)],
+            [*names, "origin"],
+            loc="center left",
+            bbox_to_anchor=((width - key - 0.1) / width, 0.5),
+            frameon=False,
+            handletextpad=0.3,
+        )
+    return figure
+
+
+def _label_colours(count: int, *, ordered: bool) -> Array:
+    """``(count, 4)``; as many different ones as there are, from the start if they are used up."""
+    if ordered:
+        return matplotlib.colormaps[_DEPTHS](np.linspace(0.05, 1, count))
+    return matplotlib.colormaps[_KINDS](np.arange(count) % 10)
+
+
+def _draw_points(axes: Axes, panel: PointPanel, colours: Array) -> None:
+    _draw_ground(axes, panel.points, disc=panel.disc)
+    axes.scatter(*panel.points.T, c=colours, s=7, linewidths=0, alpha=0.9, clip_on=False)
+    axes.plot(0, 0, zorder=4, **_ZERO)
+    axes.set_title(panel.title, size=10, pad=5)
+
+
+def boxes_by_label(
+    values: Mapping[str, Array],
+    labels: NDArray[np.int64],
+    names: Sequence[str],
+    *,
+    axes_labels: tuple[str, str],
+) -> Figure:
+    """Two sets of values ``(N,)``, a box for each label: quartiles, and whiskers to 5 and 95 %."""
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(4.6, 2.9), layout="constrained")
+        axes = figure.subplots()
+        places = np.arange(len(names))
+        for (name, each), (colour, _), shift in zip(
+            values.items(), _LINES, (-0.18, 0.18), strict=True
+        ):
+            drawn = axes.boxplot(
+                [each[labels == place] for place in places],
+                positions=places + shift,
+                widths=0.3,
+                whis=(5, 95),
+                showfliers=False,
+                patch_artist=True,
+                medianprops={"color": "black"},
+                boxprops={"facecolor": colour, "alpha": 0.75, "linewidth": 0.6},
+            )
+            drawn["boxes"][0].set_label(name)
+        axes.set_xticks(places, list(names))
+        axes.set(xlabel=axes_labels[0], ylabel=axes_labels[1], ylim=(0, None))
+        axes.legend(frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
 
 
 # --- images --------------------------------------------------------------------------------------
@@ -426,3 +533,45 @@ def images_on_disc(images: Array, centres: Array, *, side: float) -> Figure:
         axes.set(xlim=(-1.01, 1.01), ylim=(-1.01, 1.01), aspect="equal")
         axes.set_axis_off()
     return figure
+
+
+# --- curves --------------------------------------------------------------------------------------
+
+_FAMILIES = (*_LINES, ("#009e73", "^"))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points joined by a line, matplotlib's ``-``, ``--`` or ``:``; colours go by ``family``."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    family: int
+    line: str = "-"
+
+
+def curves(panels: Mapping[str, Sequence[Curve]], *, axes_labels: tuple[str, str]) -> Figure:
+    """A panel for each title, side by side over one scale of ``y``; ``x`` is logarithmic."""
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(0.6 + 3.4 * len(panels), 3.4), layout="constrained")
+        row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for axes, (title, drawn) in zip(row, panels.items(), strict=True):
+            for curve in drawn:
+                colour, marker = _FAMILIES[curve.family]
+                inside = colour if curve.line == "-" else "white"
+                look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4}
+                look |= {"markerfacecolor": inside, "linewidth": 1, "label": curve.label}
+                axes.plot(curve.x, curve.y, curve.line, **look)
+            _label_curves(axes, title, axes_labels[0], {x for curve in drawn for x in curve.x})
+        row[0].set_ylabel(axes_labels[1])
+    return figure
+
+
+def _label_curves(axes: Axes, title: str, name: str, ticks: set[float]) -> None:
+    axes.set(xscale="log", xlabel=name)
+    axes.set_xticks(sorted(ticks), [f"{x:g}" for x in sorted(ticks)])
+    axes.minorticks_off()
+    axes.set_title(title, size=10, pad=5)
+    axes.legend(frameon=False, fontsize=7.5)
+    axes.spines[["top", "right"]].set_visible(False)

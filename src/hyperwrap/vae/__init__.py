@@ -2,7 +2,7 @@
 
 from hyperwrap.vae.latent import Euclidean, Hyperbolic, Latent, LatentSample
 from hyperwrap.vae.model import VAE, Bound, Score
-from hyperwrap.vae.networks import Linear, mlp
+from hyperwrap.vae.networks import Linear, Network, dcgan, mlp
 
 __all__ = [
     "VAE",
@@ -12,6 +12,8 @@ __all__ = [
     "Latent",
     "LatentSample",
     "Linear",
+    "Network",
     "Score",
+    "dcgan",
     "mlp",
 ]
