@@ -19,7 +19,7 @@ from torch.testing import assert_close
 import hyperwrap as hw
 from hyperwrap import lorentz
 from hyperwrap.data.edges import as_hierarchy
-from hyperwrap.embedding import PAPER, Embedding, Recipe, model
+from hyperwrap.embedding import PAPER, Embedding, Recipe, fit, model
 from hyperwrap.embedding.evaluate import evaluate
 from hyperwrap.embedding.query import Index, closest_names
 from hyperwrap.errors import MissingExtraError, UserError
@@ -654,9 +654,8 @@ class StoppedError(Exception):
 
 
 def test_a_training_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    module = sys.modules["hyperwrap.embedding.embed"]
-    monkeypatch.setattr(module, "_SECONDS_BETWEEN_CHECKPOINTS", 0.0)
-    monkeypatch.setattr(module, "_TIMES_AS_LONG", 0)
+    monkeypatch.setattr(fit, "_SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr(fit, "_TIMES_AS_LONG", 0)
     options: Any = {"dim": 2, "epochs": 30, "closure": True}
     hw.embed(TREE, folder=tmp_path / "whole", **options)
 

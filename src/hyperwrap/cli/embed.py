@@ -18,7 +18,7 @@ from hyperwrap.cli import show
 from hyperwrap.cli.app import Device, Output, Seed, main, the_device
 from hyperwrap.data.hierarchy import Hierarchy
 from hyperwrap.embedding import Embedding, Evaluation, Match, Recipe
-from hyperwrap.embedding.embed import Fit, Report
+from hyperwrap.embedding.fit import Fit, Report
 from hyperwrap.embedding.graphs import BUILT_IN, graph
 from hyperwrap.embedding.train import Kind
 from hyperwrap.errors import UserError
@@ -128,8 +128,8 @@ def _threads(numbers: int) -> AbstractContextManager[None]:
 
 
 def _numbers_in_a_step(fit: Fit) -> int:
-    t, r = fit.trainer, fit.recipe
-    return t.groups * t.group * max(r.negatives, r.draws) * fit.dim
+    t = fit.trainer
+    return t.groups * t.group * max(t.negatives, fit.recipe.draws) * fit.dim
 
 
 def _numbers(report: Report) -> str:

@@ -1,14 +1,21 @@
 """`hyperwrap demo` and `hyperwrap reproduce …`: the tables and figures of the paper."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 
 from hyperwrap.cli import show
-from hyperwrap.cli.app import Device, Output, Seed, main
+from hyperwrap.cli.app import Device, Output, Seed, main, the_device
 from hyperwrap.experiments.results import Run
+
+if TYPE_CHECKING:
+    from hyperwrap.experiments.wordnet import Cell, Outcome, Stage, Watch
 
 # Commands import their experiment when they run, so that the help needs neither matplotlib nor
 # mpmath.
@@ -34,6 +41,23 @@ def density(output: Output = Path("runs/density"), seed: Seed = 0) -> None:
 
 
 @reproduce.command()
+def cells(output: Output = Path("runs/cells"), seed: Seed = 0) -> None:
+    """Cells of mouse embryos and of blood: does distance from the origin follow the stage?"""
+    from hyperwrap.data import cells as data
+    from hyperwrap.experiments import cells
+
+    run = Run(output, "hyperwrap reproduce cells", seed)
+    mouse, blood = data.mouse_embryo(), data.blood()
+    with show.console.status("Training") as status:
+
+        def watch(done: int, of: int) -> None:
+            status.update(f"Trained and measured {done} of {of} models")
+
+        rows, figures = cells.reproduce(run, mouse, blood, watch)
+    show.results(run, rows, cells.REMARK, figures)
+
+
+@reproduce.command()
 def tree(output: Output = Path("runs/tree"), seed: Seed = 0) -> None:
     """Table 1, Figure 1 and Appendix C.1: VAEs of a noisy binary tree, six models, five seeds."""
     _run_tree("hyperwrap reproduce tree", output, seed)
@@ -51,7 +75,8 @@ def _run_tree(command: str, folder: Path, seed: int) -> None:
 class _Protocol(StrEnum):
     OURS = "ours"
     PAPER = "paper"
-    BOTH = "both"
+    MORE = "more"
+    ALL = "all"
 
 
 @reproduce.command()
@@ -64,7 +89,10 @@ def mnist(
     ] = False,
     protocol: Annotated[
         _Protocol,
-        typer.Option(help="Selection on validation images (ours), or the last model (paper)."),
+        typer.Option(
+            help="Selection on validation images (ours), the last model (paper), or ours with a "
+            "full covariance and 8 samples (more)."
+        ),
     ] = _Protocol.OURS,
 ) -> None:
     """Tables 2 and 4, samples and the disc of §5.2: VAEs of MNIST, n=2 to 20, five seeds."""
@@ -72,8 +100,8 @@ def mnist(
     from hyperwrap.experiments import mnist
 
     where = mnist.the_device(device)
-    chosen = {"ours": [mnist.OURS], "paper": [mnist.PAPER], "both": [mnist.OURS, mnist.PAPER]}
-    protocols, scale = chosen[protocol], mnist.FULL
+    each = {"ours": mnist.OURS, "paper": mnist.PAPER, "more": mnist.MORE}
+    protocols, scale = list(each.values()) if protocol == "all" else [each[protocol]], mnist.FULL
     if quick:
         protocols, scale = [mnist.quick(each) for each in protocols], mnist.QUICK
     run = Run(output, "hyperwrap reproduce mnist", seed)
@@ -85,3 +113,89 @@ def mnist(
             run, images, watch, protocols=protocols, scale=scale, device=where
         )
     show.results(run, rows, mnist.remark(protocols, scale), figures)
+
+
+class _Kind(StrEnum):
+    HYPERBOLIC = "hyperbolic"
+    EUCLIDEAN = "euclidean"
+    POINT = "point"
+
+
+class _Covariance(StrEnum):
+    DIAGONAL = "diagonal"
+    SCALAR = "scalar"
+
+
+@reproduce.command()
+def wordnet(
+    output: Output = Path("runs/wordnet"),
+    seed: Seed = 0,
+    device: Device = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Mammals only, minutes on a CPU; not the tables.")
+    ] = False,
+    dim: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Dimension of the space; can be given again. All by default."),
+    ] = None,
+    kind: Annotated[
+        list[_Kind] | None,
+        typer.Option(help="Gaussians in either space, or points; can be given again."),
+    ] = None,
+    covariance: Annotated[
+        list[_Covariance] | None,
+        typer.Option(help="Tables 3 and 5 (diagonal), or 6 (scalar); can be given again."),
+    ] = None,
+    recipe: Annotated[
+        Literal["ours", "paper", "both"],
+        typer.Option(help="How to train: what we found to work best, or as in the paper."),
+    ] = "ours",
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds of each cell; 3 up to n=20, then 1.")
+    ] = None,
+) -> None:
+    """Tables 3, 5 and 6: the nouns of WordNet as distributions and as points, n=5 to 100."""
+    from hyperwrap.experiments import wordnet
+
+    where, scale = the_device(device), wordnet.QUICK if quick else wordnet.FULL
+    wanted = wordnet.cells(
+        scale,
+        dims=dim,
+        kinds=kind or list(_Kind),
+        covariances=covariance or list(_Covariance),
+        recipes=("ours", "paper") if recipe == "both" else (recipe,),
+    )
+    run = Run(output, "hyperwrap reproduce wordnet", seed)
+    if where.type == "cpu" and not quick:
+        show.line("Note: on a CPU this takes days; --quick is a short look.", show.errors)
+    with show.console.status("Reading WordNet"):
+        graph = wordnet.graph(scale)
+    with _cell_bar() as watch:
+        found = wordnet.reproduce(run, graph, wanted, watch, scale=scale, seeds=seeds, device=where)
+    show.results(run, found.rows, found.remark, found.figures)
+
+
+@contextmanager
+def _cell_bar() -> "Iterator[Watch]":
+    """A bar for what is being done; a cell that is finished leaves a line."""
+    from hyperwrap.experiments.wordnet import Watch, summary
+
+    numbers = TextColumn("{task.fields[numbers]}")
+    columns = "{task.description}", BarColumn(20), MofNCompleteColumn(), numbers
+    with Bars(*columns, TimeRemainingColumn(compact=True), console=show.console) as bars:
+        task, shown = bars.add_task("", visible=False, numbers=""), ""
+
+        def stage(now: "Stage") -> None:
+            nonlocal shown
+            text = f"{now.cell.name}, {now.doing}"
+            if text != shown:
+                bars.reset(task, description=text, total=now.total, visible=True)
+                shown = text
+            loss = "" if now.loss is None else f"loss {now.loss:.3f},"
+            bars.update(task, completed=now.done, numbers=loss)
+
+        def finished(cell: "Cell", outcome: "Outcome") -> None:
+            bars.update(task, visible=False)
+            show.line(summary(cell, outcome))
+
+        yield Watch(stage, finished)

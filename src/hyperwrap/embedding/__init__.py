@@ -1,7 +1,7 @@
 """Nodes of a graph, words of a hierarchy: each a distribution in hyperbolic space (§4.2)."""
 
-from hyperwrap.embedding.embed import Report, embed
 from hyperwrap.embedding.evaluate import Evaluation
+from hyperwrap.embedding.fit import Report, embed
 from hyperwrap.embedding.model import Embedding, Match
 from hyperwrap.embedding.recipe import PAPER, Recipe
 

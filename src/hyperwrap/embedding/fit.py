@@ -86,9 +86,10 @@ def embed(
         folder: to keep the training in. One that was stopped goes on from there.
         watch: called with a `Report` after every epoch.
 
-    >>> tree = hw.embed([("dog", "animal"), ("cat", "animal")], dim=2, epochs=100)
-    >>> tree.hypernymy_direction([("dog", "animal"), ("cat", "animal")])
-    1.0
+    >>> pairs = [("dog", "mammal"), ("cat", "mammal"), ("mammal", "animal"), ("bird", "animal")]
+    >>> zoo = hw.embed(pairs, dim=2, closure=True)
+    >>> sorted(match.name for match in zoo.ancestors("dog", topn=2))
+    ['animal', 'mammal']
     """
     recipe = recipe or Recipe()
     fit = Fit(
@@ -238,8 +239,7 @@ class Fit:
     @cached_property
     def sample(self) -> Tensor:
         """As many nodes as take a small share of the time, but at least 10 and at most 500."""
-        r = self.recipe
-        candidates = (r.negatives if r.objective == "softmax" else r.draws) + 1
+        candidates = 1 + max(self.trainer.negatives, self.recipe.draws)
         training = _CANDIDATE_COST * len(self.edges) * candidates * self._look_every
         count = int(_LOOK_SHARE * training / (_LOOK_DRAWS * len(self.graph) + _SOURCE_COST))
         return sample_of_sources(self.edges, min(max(count, 10), 500), seed=0)

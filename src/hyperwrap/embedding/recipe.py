@@ -23,7 +23,7 @@ class Recipe:
     group: int = 32
     draws: int = 1
     """Samples of an anchor, for the hinge."""
-    learning_rate: float = 0.1
+    learning_rate: float = 0.05
     scale_learning_rate: float = 0.03
     """Of log σ."""
     betas: tuple[float, float] = (0.9, 0.95)

@@ -186,13 +186,13 @@ class Hyperbolic(Space):
         inverse, exponent = 1 / size, draw.exponent + size.log()
         w = torch.addcmul(inverse * draw.y, inverse * draw.alpha, u)
         w = torch.addcmul(w, inverse * beta, centre.m)
-        w0 = (torch.exp(-2 * exponent) + dot(w, w)).sqrt()
+        w0 = (torch.exp(-2 * exponent) + _length(w).square()).sqrt()
         return View(
             draw, centre, w, w0, u, half_u2, sinh_delta, cosh_delta_1, inverse, exponent
         )
 
     def radial(self, view: View) -> Radial:
-        length = dot(view.w, view.w).sqrt().clamp_min(_tiny(view.w))
+        length = _length(view.w)
         # asinh of what length stands for, without forming that
         exponent = view.exponent
         one = torch.exp(-exponent)
@@ -205,7 +205,7 @@ class Hyperbolic(Space):
         return Radial(r, r / length, log_det, log_slope / view.w0)
 
     def distance_slope(self, view: View) -> Tensor:
-        return view.w / dot(view.w, view.w).sqrt().clamp_min(_tiny(view.w)) / view.w0
+        return view.w / _length(view.w) / view.w0
 
     def pull_view(self, view: View, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         c, a, w, u = view.centre, view.draw.centre, view.w, view.u
@@ -279,6 +279,15 @@ SPACES: dict[str, Space] = {"hyperbolic": Hyperbolic(), "euclidean": Euclidean()
 
 
 _LOG_SLOPE_SERIES = [1 / 3, -1 / 45, 2 / 945, -1 / 4725]
+
+
+def _length(w: Tensor) -> Tensor:
+    """``|w|`` of a view, but no less than what is far below its rounding.
+
+    A draw that comes back from afar and lands on a centre leaves nothing but rounding of its
+    coordinates, and that may be 0.
+    """
+    return dot(w, w).sqrt().clamp_min(torch.finfo(w.dtype).eps ** 2)
 
 
 def _tiny(x: Tensor) -> float:

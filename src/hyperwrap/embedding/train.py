@@ -33,7 +33,7 @@ __all__ = ["DivergedError", "Kind", "Progress", "Trainer"]
 
 _BLOCK = 32  # steps
 _LEAST_STEPS = 6  # of an epoch: a small graph gets smaller batches
-_LEAST_NODES = 16  # for each negative: a small graph gets fewer
+_LEAST_NODES, _LEAST_NEGATIVES = 16, 16  # nodes for each negative: a small graph gets fewer
 _TILE = 2**17  # coordinates worked on at once on a CPU: what stays in its cache
 
 
@@ -146,7 +146,7 @@ class Trainer:
         self.group = min(r.group, edges)
         batch = max(self.group, min(r.batch, edges // _LEAST_STEPS))
         self.groups = batch // self.group
-        self.negatives = max(1, min(r.negatives, self.nodes // _LEAST_NODES))
+        self.negatives = min(r.negatives, max(_LEAST_NEGATIVES, self.nodes // _LEAST_NODES))
         steps = max(1, edges // (self.groups * self.group))
         self.blocks = ceil(steps / _BLOCK)
         self.steps = steps // self.blocks
@@ -172,13 +172,10 @@ class Trainer:
     def run(self, save_every: int = 10) -> Iterator[Progress]:
         """Trains to the end, yielding a report after every epoch."""
         while self.epoch < self.recipe.epochs:
-            progress = self._one_epoch()
-            if self.folder is not None and (
-                self.epoch % save_every == 0 or self.epoch == self.recipe.epochs
-            ):
-                self._require_finite()
+            yield self._one_epoch()
+            last = self.epoch == self.recipe.epochs
+            if self.folder is not None and (last or self.epoch % save_every == 0):
                 self.save()
-            yield progress
         self._require_finite()
 
     def _one_epoch(self) -> Progress:
@@ -326,7 +323,8 @@ class Trainer:
         return self.folder / "checkpoint.safetensors"
 
     def save(self) -> None:
-        """Writes the checkpoint whole or not at all."""
+        """Writes the checkpoint whole or not at all, and only of finite numbers."""
+        self._require_finite()
         tensors = {
             "h": self.h,
             "log_scale": self.log_scale,

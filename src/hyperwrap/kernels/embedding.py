@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 _TINY = tl.constexpr(1e-37)
+_LEAST = tl.constexpr(1.4e-14)  # length of a view in float32, see `spaces._length`
 
 
 # --- functions of a number ---------------------------------------------------------------------
@@ -200,11 +201,11 @@ def _score(
             log_scale = _spread(LS, c, i, COLS)
             quadratic += w * w * tl.exp(-2 * log_scale)
             log_scales += log_scale
-    size = tl.maximum(tl.sqrt(w2), _TINY)
     if HYPERBOLIC:
+        size = tl.maximum(tl.sqrt(w2), _LEAST)
         scale = tl.exp(-exponent)
-        w0 = tl.sqrt(scale * scale + w2)
-        near = _log1p((size + w2 / (scale + w0)) / tl.maximum(scale, _TINY))
+        w0 = tl.sqrt(scale * scale + size * size)
+        near = _log1p((size + size * size / (scale + w0)) / tl.maximum(scale, _TINY))
         r = tl.where(size < scale, near, tl.log(size + w0) + exponent)
         if POINT:
             return -r, 1 / size, 1 / w0, r, w0, w_m
@@ -217,6 +218,7 @@ def _score(
             log_det = tl.log(size / r) + exponent
             return -0.5 * quadratic - log_scales - (n - 1) * log_det, phi, slope, quadratic, w0, w_m
     else:
+        size = tl.maximum(tl.sqrt(w2), _TINY)
         if POINT:
             return -size, 1 / size, 0.0 * size + 1, size, size, w_m
         else:
