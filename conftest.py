@@ -5,7 +5,8 @@ import torch
 
 import hyperwrap
 
-collect_ignore = [] if torch.cuda.is_available() else ["src/hyperwrap/kernels/latent.py"]
+_GPU_ONLY = ["kernels/embedding.py", "kernels/latent.py", "embedding/gpu.py"]
+collect_ignore = [] if torch.cuda.is_available() else [f"src/hyperwrap/{path}" for path in _GPU_ONLY]
 
 
 @pytest.fixture(autouse=True)

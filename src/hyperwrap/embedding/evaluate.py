@@ -77,9 +77,7 @@ def evaluate(
     random = torch.Generator(h.device).manual_seed(seed)
     totals, done = torch.zeros(5, dtype=torch.float64, device=h.device), 0
     for some in _chunks(sources, len(h)):
-        noise = torch.randn(
-            len(some), draws, h.shape[1], generator=random, device=h.device
-        )
+        noise = torch.randn(len(some), draws, h.shape[1], generator=random, device=h.device)
         halves = [energies(h, log_scale, kind, some, half) for half in noise.chunk(2, 1)]
         totals += _totals(halves, some, parents, others)
         done += len(some)
@@ -100,7 +98,8 @@ def _totals(
     halves: list[Tensor], sources: Tensor, parents: "_Parents", others: "_Parents"
 ) -> Tensor:
     """Sums of average precision, of ranks, of the squared errors of both, and of pairs."""
-    results = [_ranked(e, sources, parents, others) for e in (sum(halves) / 2, *halves)]
+    mean = torch.stack(halves).mean(0)
+    results = [_ranked(energy, sources, parents, others) for energy in (mean, *halves)]
     (precision, rank, pairs), (p_1, r_1, _), (p_2, r_2, _) = results
     errors = [((p_1 - p_2) ** 2 / 4).sum(), ((r_1 - r_2) ** 2 / 4).sum()]
     return torch.stack([precision.sum(), rank.sum(), *errors, pairs.sum()])

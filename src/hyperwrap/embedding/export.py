@@ -45,7 +45,7 @@ def keyed_vectors(embedding: "Embedding") -> Any:
         )
     flat = embedding.kind.geometry == "euclidean"
     # In float64: the rim of the ball is where float32 has no digits left.
-    vectors = (KeyedVectors if flat else PoincareKeyedVectors)(embedding.dim, 0, np.float64)
+    vectors = (KeyedVectors if flat else PoincareKeyedVectors)(embedding.dim, 0, np.float64)  # pyright: ignore
     vectors.add_vectors(embedding.names, numpy(embedding, "tangent" if flat else "poincare"))
     return vectors
 

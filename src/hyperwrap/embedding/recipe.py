@@ -65,4 +65,4 @@ PAPER = Recipe(
     initial_scale=log(2),
     parent_negatives=0.0,
 )
-"""The paper's protocol: a hinge on KL energies, AdaGrad, 744,000 steps of 1000 edges for WordNet."""
+"""The paper's: a hinge on KL energies and AdaGrad, for WordNet 744,000 steps of 1000 edges."""

@@ -187,9 +187,7 @@ class Hyperbolic(Space):
         w = torch.addcmul(inverse * draw.y, inverse * draw.alpha, u)
         w = torch.addcmul(w, inverse * beta, centre.m)
         w0 = (torch.exp(-2 * exponent) + _length(w).square()).sqrt()
-        return View(
-            draw, centre, w, w0, u, half_u2, sinh_delta, cosh_delta_1, inverse, exponent
-        )
+        return View(draw, centre, w, w0, u, half_u2, sinh_delta, cosh_delta_1, inverse, exponent)
 
     def radial(self, view: View) -> Radial:
         length = _length(view.w)

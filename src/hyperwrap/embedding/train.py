@@ -47,9 +47,7 @@ class Kind:
 
     def __post_init__(self) -> None:
         if self.geometry not in SPACES:
-            raise UserError(
-                f"Expected `geometry` hyperbolic or euclidean; got {self.geometry!r}."
-            )
+            raise UserError(f"Expected `geometry` hyperbolic or euclidean; got {self.geometry!r}.")
         if self.covariance not in ("diagonal", "scalar", "none"):
             raise UserError(
                 f"Expected `covariance` diagonal, scalar or none; got {self.covariance!r}."
@@ -129,7 +127,7 @@ class Trainer:
         self._grad = Gradient(self.h, self.log_scale)
         self.optimiser = self._optimiser()
         self.epoch = self.step = 0
-        self._graph: Any = None
+        self._graph: torch.cuda.CUDAGraph | None = None
         if folder is not None and self._path.exists():
             self._resume()
 
@@ -143,8 +141,8 @@ class Trainer:
     def _plan(self, edges: int) -> None:
         """How an epoch is cut: ``blocks`` of ``steps`` steps of ``groups`` groups a copy."""
         r = self.recipe
-        self.group = min(r.group, edges)
-        batch = max(self.group, min(r.batch, edges // _LEAST_STEPS))
+        batch = max(1, min(r.batch, edges // _LEAST_STEPS))
+        self.group = 2 ** min(r.group, batch).bit_length() // 2  # a power of 2, for the kernels
         self.groups = batch // self.group
         self.negatives = min(r.negatives, max(_LEAST_NEGATIVES, self.nodes // _LEAST_NODES))
         steps = max(1, edges // (self.groups * self.group))
@@ -279,12 +277,12 @@ class Trainer:
         """The captured steps of a block, on these batches."""
         if self._graph is None:
             self._static = _Block(*(x.clone() for x in block))
-            self._capture()
+            self._graph = self._captured()
         for static, x in zip(self._static, block, strict=True):
             static.copy_(x)
         self._graph.replay()
 
-    def _capture(self) -> None:
+    def _captured(self) -> torch.cuda.CUDAGraph:
         """Records a block as a CUDA graph; the steps that this takes leave no trace."""
         tensors = [self.h, self.log_scale, *self.optimiser.state.values()]
         before = [t.clone() for t in tensors]
@@ -293,15 +291,16 @@ class Trainer:
         with torch.cuda.stream(side):
             self._one_step(self._static, 0)
         torch.cuda.current_stream().wait_stream(side)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
             for t in range(self.steps):
                 self._one_step(self._static, t)
         for t, old in zip(tensors, before, strict=True):
             t.copy_(old)
         self._grad.zero()
+        return graph
 
-    # --- random numbers ----------------------------------------------------------------------------
+    # --- random numbers --------------------------------------------------------------------------
 
     def _randn(self, *shape: int) -> Tensor:
         return torch.randn(shape, generator=self._random, device=self.device)

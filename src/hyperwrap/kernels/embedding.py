@@ -159,10 +159,7 @@ def _look(
     if HYPERBOLIC:
         for i in range(n):
             t = _t(LS, NOISE, a, row, i, n, COLS, POINT)
-            u = (
-                tl.load(H + a * n + i) * a_inv
-                - tl.load(H + c * n + i) * c_inv
-            )
+            u = tl.load(H + a * n + i) * a_inv - tl.load(H + c * n + i) * c_inv
             u2 += u * u
             u_y += s * t * u
         delta = a_rho - c_rho
@@ -428,7 +425,8 @@ def _gradients(
 
 @triton.jit
 def _finish(
-    H, LS, EDGES, NOISE, GRAD_H, GRAD_LS, GRAD_Y, GRAD_Y0, rows, edges, n: tl.constexpr, BLOCK: tl.constexpr,
+    H, LS, EDGES, NOISE, GRAD_H, GRAD_LS, GRAD_Y, GRAD_Y0, rows, edges,
+    n: tl.constexpr, BLOCK: tl.constexpr,
     COLS: tl.constexpr, POINT: tl.constexpr, HYPERBOLIC: tl.constexpr,
 ):  # fmt: skip
     """From the draws to their anchors; leaves ``GRAD_Y`` as it wants to find it, zero."""
@@ -477,7 +475,8 @@ def _finish(
 @triton.jit
 def _hinge(
     H, LS, EDGES, NEGATIVES, NOISE, WEIGHT, LOSS, GRAD_H, GRAD_LS, GRAD_Y, GRAD_Y0,
-    edges, n: tl.constexpr, draws: tl.constexpr, margin, BLOCK_E: tl.constexpr, BLOCK_S: tl.constexpr,
+    edges, n: tl.constexpr, draws: tl.constexpr, margin,
+    BLOCK_E: tl.constexpr, BLOCK_S: tl.constexpr,
     COLS: tl.constexpr, POINT: tl.constexpr, HYPERBOLIC: tl.constexpr,
 ):  # fmt: skip
     edge = tl.program_id(0) * BLOCK_E + tl.arange(0, BLOCK_E)[:, None]
@@ -654,7 +653,8 @@ def _adagrad(
 @triton.jit
 def _energies(
     H, LS, SOURCES, NOISE, OUT, count, n: tl.constexpr, draws: tl.constexpr,
-    BLOCK: tl.constexpr, BLOCK_S: tl.constexpr, COLS: tl.constexpr, POINT: tl.constexpr, HYPERBOLIC: tl.constexpr,
+    BLOCK: tl.constexpr, BLOCK_S: tl.constexpr,
+    COLS: tl.constexpr, POINT: tl.constexpr, HYPERBOLIC: tl.constexpr,
 ):  # fmt: skip
     """Of a block of nodes for one source: minus the mean of ``f`` over its draws."""
     source = tl.program_id(1)
@@ -703,9 +703,7 @@ class Scratch(NamedTuple):
 def scratch(rows: int, candidates: int, n: int, device: torch.device) -> Scratch:
     """For so many draws in a step, each looked at by so many candidates."""
     scores = torch.empty(rows, candidates, device=device)
-    return Scratch(
-        scores, torch.zeros(rows, n, device=device), torch.zeros(rows, device=device)
-    )
+    return Scratch(scores, torch.zeros(rows, n, device=device), torch.zeros(rows, device=device))
 
 
 def _flags(kind: Kind, log_scale: Tensor) -> dict[str, Any]:
@@ -799,7 +797,8 @@ def adam_step(
     """Moves all nodes and zeroes the gradients; ``rates``: of h, of log σ, two bias corrections."""
     count, n = h.shape
     _adam[(triton.cdiv(count, 128),)](
-        h, log_scale, *grads, *moments, rates, count, n, *bounds, *betas, eps, BLOCK=128, **_flags(kind, log_scale),
+        h, log_scale, *grads, *moments, rates, count, n, *bounds, *betas, eps,
+        BLOCK=128, **_flags(kind, log_scale),
     )  # fmt: skip
 
 
