@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hyperwrap.embedding.known import MULTIPLIERS, Known
 from hyperwrap.embedding.objective import Gradient
 from hyperwrap.embedding.recipe import Recipe
 from hyperwrap.kernels import embedding as kernels
@@ -28,6 +29,7 @@ class Kernels:
         negatives: Tensor,
         noise: Tensor,
         weight: Tensor,
+        known: Known | None,
         grad: Gradient,
         loss: Tensor,
     ) -> None:
@@ -38,7 +40,7 @@ class Kernels:
         grads = (grad.centre, grad.log_scale, loss, self._room)
         if recipe.objective == "softmax":
             inputs = (h, log_scale, edges, negatives, noise, weight)
-            return kernels.softmax_step(self.kind, *inputs, *grads)
+            return kernels.softmax_step(self.kind, *inputs, _pairs(known), *grads)
         loss.zero_()
         inputs = (h, log_scale, edges.flatten(1), negatives, noise, weight)
         return kernels.hinge_step(self.kind, *inputs, recipe.margin, *grads)
@@ -76,3 +78,9 @@ class Kernels:
 
     def energies(self, h: Tensor, log_scale: Tensor, sources: Tensor, noise: Tensor) -> Tensor:
         return kernels.energies(self.kind, h, log_scale, sources.to(torch.int32), noise)
+
+
+def _pairs(known: Known | None) -> kernels.Pairs | None:
+    if known is None:
+        return None
+    return kernels.Pairs(known.table, known.nodes, known.bits, *MULTIPLIERS)

@@ -10,7 +10,8 @@ log-determinant ``ℓ`` and its slope ``s`` from `Space.radial`, ``Q = Σ wᵢ²
 Two objectives, for an edge from ``a`` (the descendant) to ``b`` and negatives ``c``:
 
 - *softmax*: ``−log exp f_b / (exp f_b + Σ_c exp f_c)``, the ranking loss of Nickel & Kiela (2017)
-  with energies for distances; negatives are shared by the edges of a group.
+  with energies for distances; negatives are shared by the edges of a group, and a negative that is
+  a parent of the edge's child as well does not count.
 - *hinge* (§4.2): ``relu(margin + f_c − f_b)`` for every draw, one negative.
 """
 
@@ -20,6 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from hyperwrap.embedding.known import Known
 from hyperwrap.embedding.spaces import Centres, Draw, Radial, Space, View, dot
 
 __all__ = ["LAWS", "Gradient", "Law", "Nodes", "hinge", "softmax"]
@@ -134,11 +136,13 @@ def softmax(
     noise: Tensor,
     weight: Tensor,
     grad: Gradient,
+    known: Known | None = None,
 ) -> Tensor:
     """Adds the gradient of ``Σ weight·loss`` and returns the losses ``(g, e)``.
 
     Edges ``(2, g, e)``, child then parent, in groups that share negatives ``(g, k)``; noise
-    ``(n, g, e)``, weight ``(g, e)``.
+    ``(n, g, e)``, weight ``(g, e)``. A negative that is the child itself or, as far as ``known``
+    tells, another of its parents does not count.
     """
     child, parent = (side.unsqueeze(-1) for side in edges)
     negatives = negatives.unsqueeze(-2)
@@ -146,6 +150,8 @@ def softmax(
     right = law.score(space, draw, nodes.at(parent))
     wrong = law.score(space, draw, nodes.at(negatives))
     clash = (negatives == child) | (negatives == parent)
+    if known is not None:
+        clash |= known(child, negatives)
     logits = torch.cat([right.f, wrong.f.masked_fill(clash, -torch.inf)], -1)
     log_p = torch.log_softmax(logits, -1)
     p = log_p.exp() * weight.unsqueeze(-1)

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from hyperwrap.embedding import objective
+from hyperwrap.embedding.known import Known
 from hyperwrap.embedding.objective import LAWS, Gradient, Nodes
 from hyperwrap.embedding.optimisers import AdaGrad, Adam, Optimiser
 from hyperwrap.embedding.recipe import Recipe
@@ -121,6 +122,7 @@ class Trainer:
         index = torch.int32 if self._kernels else torch.int64
         self._edges = edges.to(self.device, index)
         self._parents = self._edges[:, 1].unique()
+        self._known = Known(self._edges, nodes)
         self._weights = None if weights is None else weights.to(self.device, torch.float32)
         self._random = torch.Generator(self.device).manual_seed(seed)
         self._start()
@@ -241,7 +243,7 @@ class Trainer:
         inputs = (block.edges[t], block.negatives[t], block.noise[t], block.weight[t])
         if self._kernels is not None:
             self._kernels.gradient(
-                self.recipe, self.h, self.log_scale, *inputs, self._grad, block.loss[t]
+                self.recipe, self.h, self.log_scale, *inputs, self._known, self._grad, block.loss[t]
             )
         else:
             block.loss[t] = self._gradient(*inputs)
@@ -260,7 +262,7 @@ class Trainer:
         noise = noise.unflatten(1, tuple(weight.shape))
         some = max(1, _TILE // (self.group * self.negatives * self.dim))
         losses = [
-            objective.softmax(space, law, nodes, *part, self._grad)
+            objective.softmax(space, law, nodes, *part, self._grad, self._known)
             for part in zip(
                 edges.split(some, 1),
                 negatives.split(some),

@@ -56,8 +56,9 @@ class Row:
     def _beside_paper(self, mean: float) -> str:
         if self.paper is None:
             return ""
-        places = ".2f" if _in_hundredths(mean) else ".1g"
-        difference = f"{mean - self.paper:+{places}}".replace("-", "−", 1)
+        apart = mean - self.paper
+        places = ".2f" if _in_hundredths(mean) or abs(apart) >= 1 else ".1g"
+        difference = f"{apart:+{places}}".replace("-", "−", 1)
         return f" (paper {_number(self.paper)}, {difference})"
 
 

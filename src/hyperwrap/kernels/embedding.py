@@ -21,6 +21,7 @@ from torch import Tensor
 
 __all__ = [
     "Kind",
+    "Pairs",
     "Scratch",
     "adagrad_step",
     "adam_step",
@@ -325,7 +326,8 @@ def _add_draw(base, row, value, ok, AXIS: tl.constexpr):
 
 @triton.jit
 def _scores(
-    H, LS, EDGES, NEGATIVES, NOISE, F, count, n: tl.constexpr,
+    H, LS, EDGES, NEGATIVES, NOISE, KNOWN, F, count, nodes, n: tl.constexpr,
+    BITS: tl.constexpr, A: tl.constexpr, B: tl.constexpr,
     K: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_K: tl.constexpr,
     COLS: tl.constexpr, POINT: tl.constexpr, HYPERBOLIC: tl.constexpr,
 ):  # fmt: skip
@@ -349,7 +351,11 @@ def _scores(
         H, LS, NOISE, a, row, a_rho, a_inv, length, s, y0, y1, alpha, c,
         n, COLS, POINT, HYPERBOLIC,
     )  # fmt: skip
-    f = tl.where((c == a) | (c == b), -float("inf"), f)
+    clash = (c == a) | (c == b)
+    if BITS > 0:  # `Known`: a parent, too
+        place = (a % nodes).to(tl.uint32) * A + (c % nodes).to(tl.uint32) * B
+        clash = clash | (tl.load(KNOWN + (place >> (32 - BITS))) != 0)
+    f = tl.where(clash, -float("inf"), f)
     tl.store(F + row * (K + 1) + 1 + k, f, mask=a_ok & (k < K))
     if block == 0:
         (
@@ -692,6 +698,16 @@ class Kind(NamedTuple):
     point: bool
 
 
+class Pairs(NamedTuple):
+    """A table of hashed pairs, see `hyperwrap.embedding.known`."""
+
+    table: Tensor
+    nodes: int
+    bits: int
+    a: int
+    b: int
+
+
 class Scratch(NamedTuple):
     """Room that a step needs; the gradients of draws are zero between steps."""
 
@@ -720,6 +736,7 @@ def softmax_step(
     negatives: Tensor,
     noise: Tensor,
     weight: Tensor,
+    known: Pairs | None,
     grad_h: Tensor,
     grad_log_scale: Tensor,
     loss: Tensor,
@@ -733,7 +750,8 @@ def softmax_step(
     grid = (groups, triton.cdiv(k, block_k))
     tile = {"K": k, "BLOCK_E": in_group, "BLOCK_K": block_k, **flags}
     inputs = (h, log_scale, edges, negatives, noise)
-    _scores[grid](*inputs, room.scores, count, n, **tile)
+    table, nodes, bits, a, b = known or Pairs(edges, 1, 0, 1, 1)
+    _scores[grid](*inputs, table, room.scores, count, nodes, n, BITS=bits, A=a, B=b, **tile)
     grads = (grad_h, grad_log_scale, room.grad_y, room.grad_y0)
     every = triton.next_power_of_2(k + 1)
     _gradients[grid](*inputs, weight, room.scores, loss, *grads, count, n, ALL_K=every, **tile)
