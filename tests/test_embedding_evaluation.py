@@ -125,13 +125,8 @@ def test_an_edge_both_asked_for_and_known_is_asked_for(given: Given):
     assert of_energies(12, edges, known=edges) == of_energies(12, edges)
 
 
-BEHIND = pytest.mark.xfail(
-    strict=True, reason="a parent of energy NaN is put behind its source and the other parents too"
-)
-
-
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("worst", [pytest.param(nan, marks=BEHIND), inf, -inf])
+@pytest.mark.parametrize("worst", [nan, inf, -inf])
 def test_what_is_not_a_number_is_ranked_wrongly(worst: float, seed: int, given: Given):
     torch.manual_seed(seed)
     table = torch.randint(9, (20, 20)).float()
@@ -145,7 +140,6 @@ def test_what_is_not_a_number_is_ranked_wrongly(worst: float, seed: int, given: 
     )
 
 
-@BEHIND
 def test_an_embedding_that_is_not_a_number_is_the_worst_there_is(given: Given):
     given(torch.full((10, 10), nan))
     edges = torch.tensor([[3, 0], [3, 1], [4, 0]])
@@ -176,7 +170,6 @@ def test_some_sources_in_any_order(given: Given):
     assert found.pairs == sum(a in some.tolist() for a, _ in edges.tolist())
 
 
-@pytest.mark.xfail(strict=True, reason="0/0 for a source without parents; no error if none has")
 def test_sources_without_parents_are_not_counted(given: Given):
     """Nodes 0 to 4 have none."""
     given(torch.randn(20, 20))
@@ -279,12 +272,16 @@ def test_the_error_is_that_of_repetition(draws: int):
         assert 1 / 1.5 < reported / values.std() < 1.5
 
 
-def test_the_error_falls_with_the_draws():
+def test_results_sharpen_with_the_draws():
     h, log_scale, edges = noisy_embedding()
-    few, many = (evaluate(h, log_scale, Kind(), edges, draws=d) for d in (10, 1000))
-    assert many.mean_average_precision > few.mean_average_precision
-    assert many.mean_average_precision_error < 0.5 * few.mean_average_precision_error
-    assert many.mean_rank_error < 0.5 * few.mean_rank_error
+    few, many = (
+        [evaluate(h, log_scale, Kind(), edges, draws=draws, seed=s) for s in range(8)]
+        for draws in (4, 400)
+    )
+    for name in ("mean_average_precision_error", "mean_rank_error"):
+        ratio = sum(getattr(f, name) for f in many) / sum(getattr(f, name) for f in few)
+        assert ratio < 0.5
+    assert min(f.mean_average_precision for f in many) > max(f.mean_average_precision for f in few)
 
 
 def test_the_same_seed_gives_the_same_numbers():

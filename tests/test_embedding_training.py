@@ -72,7 +72,7 @@ def checkpoint(folder: Path) -> Path:
 # --- it learns --------------------------------------------------------------------------------
 
 QUICK = Recipe(
-    epochs=70, batch=32, group=8, negatives=16, parent_negatives=0.5, learning_rate=0.15,
+    epochs=100, batch=32, group=8, negatives=16, parent_negatives=0.5, learning_rate=0.15,
     scale_learning_rate=0.05, betas=(0.9, 0.99), eps=1e-8, initial_scale=0.3,
 )  # fmt: skip
 
@@ -80,13 +80,13 @@ QUICK = Recipe(
 @pytest.mark.parametrize("n", [2, 5])
 @each_kind
 def test_a_tree_is_learned(kind: Kind, n: int):
-    """For points in flat space it is hard: few of a node's nearest can be its ancestors."""
+    """Points are slower, and in flat space few of a node's nearest can be its ancestors."""
     t = Trainer(TREE, TREE_NODES, n, kind, QUICK)
     reports = list(t.run())
     assert reports[-1].loss[0] < reports[0].loss[0] - 0.3
     found = evaluate(t.h, t.log_scale, kind, TREE)
-    flat_points = kind == Kind("euclidean", "none")
-    assert found.mean_average_precision >= (0.4 if flat_points else 0.95)
+    bars = {Kind("hyperbolic", "none"): 0.9, Kind("euclidean", "none"): 0.4}
+    assert found.mean_average_precision >= bars.get(kind, 0.95)
 
 
 @pytest.mark.parametrize("n", [3, 4])
@@ -164,7 +164,6 @@ def test_without_decay_the_rate_stays():
     assert t._rates(EPOCHS * t.steps_in_epoch) == pytest.approx([0.3])
 
 
-@pytest.mark.xfail(strict=True, reason="rounding to whole blocks drops 23 of 743 steps an epoch")
 def test_the_papers_recipe_takes_its_744000_steps():
     edges = torch.stack([torch.arange(743_241) % 82_114 + 1, torch.zeros(743_241).long()], 1)
     t = Trainer(edges, 82_115, 2, recipe=PAPER)
@@ -292,7 +291,7 @@ def test_copies_differ(objective: str):
 
 
 def test_each_copy_learns():
-    t = Trainer(TREE, TREE_NODES, 3, recipe=QUICK.but(epochs=80), copies=3)
+    t = Trainer(TREE, TREE_NODES, 3, recipe=QUICK, copies=3)
     loss = list(t.run())[-1].loss
     assert len(loss) == 3
     for h, log_scale in zip(t.h.chunk(3), t.log_scale.chunk(3), strict=True):

@@ -279,7 +279,7 @@ def _show_matches(embedding: Embedding, title: str, column: str, found: list[Mat
         shown.add_row(Text(_printable(each)), *(f"{x:.3f}" for x in row))
     show.console.print(shown)
     if not found:
-        show.line("No node is wider than this one.")
+        show.line("There is no other node.")
 
 
 def _printable(text: str) -> str:

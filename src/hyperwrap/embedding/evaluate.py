@@ -22,6 +22,7 @@ from torch import Tensor
 
 from hyperwrap.embedding.objective import Nodes
 from hyperwrap.embedding.train import Kind
+from hyperwrap.errors import UserError
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -64,7 +65,7 @@ def evaluate(
         edges: child and parent.
         known: edges that are true as well and so are left out of the ranking (held-out edges are
             ranked among the nodes that are no known parents).
-        sources: nodes to evaluate, all that have a parent if not given.
+        sources: nodes to evaluate, all if not given; those without a parent are left out.
         draws: samples of each source; points need none.
         seed: of the draws.
         watch: called with how many sources are done, and of how many.
@@ -72,6 +73,9 @@ def evaluate(
     parents = _Parents(edges.to(h.device), len(h))
     others = parents if known is None else _Parents(torch.cat([edges, known]).to(h.device), len(h))
     sources = parents.sources() if sources is None else sources.to(h.device)
+    sources = sources[parents.count[sources] > 0]
+    if not len(sources):
+        raise UserError("Expected sources with parents to rank; got none. Give edges of them.")
     sources = sources[parents.count[sources].argsort()]
     draws = 2 if kind.covariance == "none" else max(2, draws + draws % 2)
     random = torch.Generator(h.device).manual_seed(seed)
@@ -113,8 +117,8 @@ def _ranked(
     own = energy.gather(1, mine).nan_to_num(nan=torch.inf).masked_fill(~real, torch.inf)
     own = own.sort(1).values
     rest = energy.nan_to_num(nan=-torch.inf)
-    rest.scatter_(1, sources.unsqueeze(1), torch.inf)
-    rest.scatter_(1, others.of(sources)[0], torch.inf)
+    rest.scatter_(1, sources.unsqueeze(1), torch.nan)  # which is ahead of nothing
+    rest.scatter_(1, others.of(sources)[0], torch.nan)
     ahead = torch.stack([(rest <= x.unsqueeze(1)).sum(1) for x in own.unbind(1)], 1).double()
     place = torch.arange(1, ahead.shape[1] + 1, device=energy.device, dtype=torch.float64)
     count = real.sum(1).double()

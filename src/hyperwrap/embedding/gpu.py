@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperwrap.embedding.known import MULTIPLIERS, Known
+from hyperwrap.embedding.known import Known
 from hyperwrap.embedding.objective import Gradient
 from hyperwrap.embedding.recipe import Recipe
 from hyperwrap.kernels import embedding as kernels
@@ -83,4 +83,4 @@ class Kernels:
 def _pairs(known: Known | None) -> kernels.Pairs | None:
     if known is None:
         return None
-    return kernels.Pairs(known.table, known.nodes, known.bits, *MULTIPLIERS)
+    return kernels.Pairs(known.table, known.nodes, known.shift, *known.multipliers)

@@ -186,20 +186,23 @@ class Embedding:
         found = self.index.search(self.nodes([name]), _at_least_1(topn))
         return self._matches(found.nodes[0], found.distance[0])
 
-    def ancestors(self, name: str, topn: int = 10, *, wider: bool = True) -> list[Match]:
+    def ancestors(self, name: str, topn: int = 10, *, covering: bool = False) -> list[Match]:
         """The nodes ``c`` with the least ``KL(name‖c)``: it is small where ``c`` covers the node.
 
-        What is narrower than the node cannot be an ancestor and is left out, so that of a root
-        little or nothing is found. With ``wider=False`` it stays in, and the order is the one that
-        `evaluate` judges. The divergences are those of
-        `torch.distributions.kl_divergence`: the same at every call.
+        The order is the one that `evaluate` judges; after the ancestors come, if ``topn`` asks for
+        more, near relatives. ``covering=True`` leaves out those that are covered by the node better
+        than they cover it, ``KL(c‖name) ≤ KL(name‖c)``: descendants, but also a parent with no
+        child to spread it. The divergences are those of `torch.distributions.kl_divergence`, the
+        same at every call.
         """
         self._require_distributions()
         node, count = self._node(name), max(_SHORTLIST, 10 * _at_least_1(topn))
         near = shortlist(self.tangent, self._log_scale, self.kind, node, count)
-        if wider:
-            near = near[self._entropy(near) > self.entropy(name)]
-        divergence = kl_divergence(self._law(torch.tensor(node)), self._law(near))
+        own, laws = self._law(torch.tensor(node)), self._law(near)
+        divergence = kl_divergence(own, laws)
+        if covering:
+            covers = divergence < kl_divergence(laws, own)
+            near, divergence = near[covers], divergence[covers]
         order = divergence.argsort()[:topn]
         return self._matches(near[order], divergence[order])
 

@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 from math import log, log1p
 from typing import Any, Literal
 
+from hyperwrap.errors import UserError
+
 __all__ = ["PAPER", "Recipe"]
 
 
@@ -43,6 +45,13 @@ class Recipe:
     initial_spread: float = 0.01
     """Standard deviation of the coordinates of ``h`` at the start."""
     initial_scale: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.objective not in ("softmax", "hinge"):
+            raise UserError(f"Expected `objective` softmax or hinge; got {self.objective!r}.")
+        for name in ("batch", "negatives", "group", "draws"):
+            if getattr(self, name) < 1:
+                raise UserError(f"Expected `{name}` ≥ 1; got {getattr(self, name)}.")
 
     def but(self, **changes: Any) -> "Recipe":
         """The same with some fields changed."""

@@ -35,7 +35,7 @@ overflow float32; so ``y`` is held times ``e^{−λ}``, ``λ = |t| + ρ_a``, and
 over ``X``, the sum of the sizes of the terms of ``w₀ = cosh Δ·y₀ + sinh Δ·y₁ + sinh ρ_c·κ``, which
 is no less than ``w₀``: ``|w|`` is at most 1, its square no less than rounding leaves of it. ``ȳ``
 and ``G`` are held times the inverse factors; the gradients of centres do not notice. So float32
-serves radii up to 80, however far apart two nodes are and however wide.
+serves radii up to 40 and draws that go 60 far, however far apart two nodes are.
 
 **Euclidean.** ``w = h_a + t − h_c``; every derivative is ``±G``.
 
@@ -290,12 +290,13 @@ def _length(w: Tensor) -> Tensor:
 
 def _tiny(x: Tensor) -> float:
     """Stands for a length of 0: what is divided by it is 0 as well."""
-    return torch.finfo(x.dtype).tiny
+    return torch.finfo(x.dtype).tiny ** 0.5
 
 
 def _sinhc(r: Tensor) -> Tensor:
     """``e^{−r}·sinh(r)/r``."""
-    return torch.where(r < 1e-3, 1 - r, -torch.expm1(-2 * r) / (2 * r.clamp_min(1e-3)))
+    r = r.clamp_min(_tiny(r))
+    return -torch.expm1(-2 * r) / (2 * r)
 
 
 def _sinhc_slope(r: Tensor) -> Tensor:

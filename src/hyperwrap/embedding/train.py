@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from math import ceil, log
+from math import isfinite, log
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -117,7 +117,8 @@ class Trainer:
         self._shape()
         if len(edges) < 1 or dim < 1:
             raise UserError(f"Expected edges and `dim` ≥ 1; got {len(edges)} edges, dim {dim}.")
-        self._identity = _identity(edges, weights, nodes, dim, kind, recipe, seed, copies)
+        more = {"seed": seed, "copies": copies, "device": self.device.type}
+        self._identity = _identity(edges, weights, nodes, dim, kind, recipe, more)
         self._plan(len(edges))
         index = torch.int32 if self._kernels else torch.int64
         self._edges = edges.to(self.device, index)
@@ -148,8 +149,9 @@ class Trainer:
         self.groups = batch // self.group
         self.negatives = min(r.negatives, max(_LEAST_NEGATIVES, self.nodes // _LEAST_NODES))
         steps = max(1, edges // (self.groups * self.group))
-        self.blocks = ceil(steps / _BLOCK)
-        self.steps = steps // self.blocks
+        lengths = range(min(steps, _BLOCK // 2), min(steps, 2 * _BLOCK) + 1)
+        self.steps = max(lengths, key=lambda length: steps // length * length)
+        self.blocks = steps // self.steps
 
     def _start(self) -> None:
         r, rows = self.recipe, self.copies * self.nodes
@@ -185,7 +187,7 @@ class Trainer:
         losses = [self._run(self._block(order[:, b])) for b in range(self.blocks)]
         self.epoch += 1
         loss = torch.stack(losses).mean(0).tolist()
-        if not all(x == x and abs(x) != float("inf") for x in loss):
+        if not all(map(isfinite, loss)):
             raise DivergedError(
                 f"Expected a finite loss; epoch {self.epoch} gave {loss}. {self._advice()}"
             )
@@ -201,7 +203,8 @@ class Trainer:
         each = self.group if r.objective == "hinge" else self.negatives
         negatives = self._negatives((steps, self.copies, self.groups), each)
         negatives = negatives + first.to(self._edges.dtype)
-        noise = self._randn(steps, r.draws * total * self.group, n)
+        draws = r.draws if r.objective == "hinge" else 1
+        noise = self._randn(steps, draws * total * self.group, n)
         ones = torch.ones(order.shape, device=self.device)
         weight = ones if self._weights is None else self._weights[order]
         rates = [self._rates(self.step + 1 + t) for t in range(steps)]
@@ -371,8 +374,7 @@ def _identity(
     dim: int,
     kind: Kind,
     recipe: Recipe,
-    seed: int,
-    copies: int,
+    more: dict[str, Any],
 ) -> str:
     """What a checkpoint has to agree in, as text."""
     digest = hashlib.sha256(edges.cpu().contiguous().numpy().tobytes())
@@ -383,7 +385,6 @@ def _identity(
         "dim": dim,
         **asdict(kind),
         **asdict(recipe),
-        "seed": seed,
-        "copies": copies,
+        **more,
     }
     return json.dumps(settings)

@@ -327,7 +327,7 @@ def _add_draw(base, row, value, ok, AXIS: tl.constexpr):
 @triton.jit
 def _scores(
     H, LS, EDGES, NEGATIVES, NOISE, KNOWN, F, count, nodes, n: tl.constexpr,
-    BITS: tl.constexpr, A: tl.constexpr, B: tl.constexpr,
+    SHIFT: tl.constexpr, A: tl.constexpr, B: tl.constexpr,
     K: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_K: tl.constexpr,
     COLS: tl.constexpr, POINT: tl.constexpr, HYPERBOLIC: tl.constexpr,
 ):  # fmt: skip
@@ -352,9 +352,9 @@ def _scores(
         n, COLS, POINT, HYPERBOLIC,
     )  # fmt: skip
     clash = (c == a) | (c == b)
-    if BITS > 0:  # `Known`: a parent, too
+    if SHIFT >= 0:  # `Known`: a parent, too
         place = (a % nodes).to(tl.uint32) * A + (c % nodes).to(tl.uint32) * B
-        clash = clash | (tl.load(KNOWN + (place >> (32 - BITS))) != 0)
+        clash = clash | (tl.load(KNOWN + (place >> SHIFT)) != 0)
     f = tl.where(clash, -float("inf"), f)
     tl.store(F + row * (K + 1) + 1 + k, f, mask=a_ok & (k < K))
     if block == 0:
@@ -699,11 +699,11 @@ class Kind(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """A table of hashed pairs, see `hyperwrap.embedding.known`."""
+    """A table of pairs, see `hyperwrap.embedding.known`; without one the shift is −1."""
 
     table: Tensor
     nodes: int
-    bits: int
+    shift: int
     a: int
     b: int
 
@@ -750,8 +750,8 @@ def softmax_step(
     grid = (groups, triton.cdiv(k, block_k))
     tile = {"K": k, "BLOCK_E": in_group, "BLOCK_K": block_k, **flags}
     inputs = (h, log_scale, edges, negatives, noise)
-    table, nodes, bits, a, b = known or Pairs(edges, 1, 0, 1, 1)
-    _scores[grid](*inputs, table, room.scores, count, nodes, n, BITS=bits, A=a, B=b, **tile)
+    table, nodes, shift, a, b = known or Pairs(edges, 1, -1, 1, 1)
+    _scores[grid](*inputs, table, room.scores, count, nodes, n, SHIFT=shift, A=a, B=b, **tile)
     grads = (grad_h, grad_log_scale, room.grad_y, room.grad_y0)
     every = triton.next_power_of_2(k + 1)
     _gradients[grid](*inputs, weight, room.scores, loss, *grads, count, n, ALL_K=every, **tile)
