@@ -26,17 +26,37 @@ alone.
 
 **radius** of a point, for laws that depend on nothing else: ``N = |z|``, ``ρ = asinh N``:
 
-    ρ² and L = log(N/ρ)        z̄ = [2ρ·ρ̄² + (z₀/N − 1/ρ)·L̄]/(N·z₀) · z
+    ρ² and L = log(N/ρ)        z̄ = [2ρ·ρ̄² + (z₀/N − 1/ρ)·L̄]/z₀ · z/N
+
+**sample_and_score**: all of these in one, for the latent of a VAE, from the encoder's numbers
+``(h, a)`` and white noise ``ε``. With ``σ = softplus(a)``, ``v = σε``, ``r = |v|``, ``R = |h|``,
+directions ``v̂`` and ``ĥ``, ``τ = tanh(R/2)``, and ``m = sinh(R)·ĥ``:
+
+    s = e^{−r} + sinh(r)·(1/(1+cosh R) + ½|v̂ + τĥ|²)        z = sinh(r)·v̂ + s·m
+    log q = log N(ε; 0, I) − Σ log σ − (n−1)·log(sinh(r)/r)
+    log p = −½(ρ² + n·log 2π) − (n−1)·log(N/ρ)
+
+With ``G`` the gradient arriving at ``z`` (those at ``z₀`` and ``log p`` folded in), ``q̄`` that at
+``log q``, ``F = G + τ⟨G,m⟩·ĥ``, ``A = sinh(r)·τ⟨G,ĥ⟩``, and ``S``, ``C`` of ``r`` and of ``R``:
+
+    v̄ = S·F + [(C−S)(⟨F,v̂⟩ − (n−1)·q̄/sinh r) + sinh(r)·⟨G,m⟩]·v̂        ā = (ε·v̄ − q̄/σ)·σ'(a)
+    h̄ = S_R·(s·G + A·v̂) + [(C_R − S_R)·s⟨G,ĥ⟩ + (1 − S_R)·A⟨ĥ,v̂⟩]·ĥ
+
+``C − S`` cancels near 0, but stands beside an ``S`` of 1 (and ``−(n−1)q̄(C−S)/sinh r``, which makes
+an error of ``ulp/r`` in ``v̄``, beside the ``−q̄/σ`` it is added to): no series is needed.
 """
 
 from collections.abc import Callable
-from functools import reduce
-from math import factorial
-from typing import Any
+from functools import partial, reduce
+from math import factorial, log, pi
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
+from torch.nn.functional import softplus
 
+from hyperwrap.curvature import over, times
 from hyperwrap.numerics import (
     asinhc_sqrt,
     cosh_sqrt,
@@ -50,7 +70,7 @@ from hyperwrap.numerics import (
     wide,
 )
 
-__all__ = ["exp0_unit", "radius_unit", "wrap_unit"]
+__all__ = ["exp0_unit", "radius_unit", "sample_and_score", "wrap_unit"]
 
 
 # --- exp0 ---------------------------------------------------------------------------------
@@ -160,7 +180,7 @@ class _Wrap(torch.autograd.Function):
         grad_v = torch.addcmul(torch.addcmul(sinhc * g, t, m), along_v, v)
         if not ctx.needs_input_grad[0]:
             return None, grad_v
-        grad_m = torch.addcmul(torch.addcmul(s * g, t, v), -t * b / m0, m)
+        grad_m = torch.addcmul(torch.addcmul(s * g, t, v), -t * b, m / m0)
         return _as_point_gradient(grad_m), grad_v
 
 
@@ -200,9 +220,6 @@ def _radius_plain(z: Tensor) -> tuple[Tensor, Tensor]:
     return rho_squared.to(z.dtype), log_sinhc_sqrt(rho_squared).to(z.dtype)
 
 
-_LOG_SLOPE_SERIES = [1 / 3, -1 / 45, 2 / 945, -1 / 4725, 2 / 93555, -1382 / 638512875]
-
-
 class _Radius(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -226,11 +243,147 @@ class _Radius(torch.autograd.Function):
         grad_square, grad_l = grads
         along_z = torch.zeros_like(rho) if grad_square is None else 2 * grad_square.unsqueeze(-1)
         if grad_l is not None:
-            q = rho * rho
-            closed = (z0 / length - 1 / rho) / rho
-            slope = torch.where(q < 0.1, horner(_LOG_SLOPE_SERIES, q), closed)
-            along_z = along_z + slope * grad_l.unsqueeze(-1)
-        return (_as_point_gradient(along_z * rho / (length * z0) * z[..., 1:]),)
+            along_z = along_z + _log_slope(length, z0, rho) * grad_l.unsqueeze(-1)
+        # The product N·z₀ would overflow float32 at radius 44.
+        return (_as_point_gradient(along_z * rho / z0 * (z[..., 1:] / length)),)
+
+
+def _log_slope(length: Tensor, z0: Tensor, rho: Tensor) -> Tensor:
+    """``(dL/dρ)/ρ``: where the difference cancels, ``1/(3 + q/(5 + q/(7 + …)))``, ``q = ρ²``."""
+    q = rho * rho
+    last = 9 if q.dtype == torch.float32 else 15
+    fraction = q / last + (last - 2)
+    for odd in range(last - 4, 1, -2):
+        fraction = q / fraction + odd
+    closed = (z0 / length - rho.reciprocal()) / rho
+    return torch.where(q < 0.5, fraction.reciprocal(), closed)
+
+
+# --- sample_and_score ----------------------------------------------------------------------
+
+
+def sample_and_score(encoded: Tensor, noise: Tensor, c: float) -> tuple[Tensor, Tensor, Tensor]:
+    """``z``, ``log q``, ``log p`` from the encoder's ``(..., 2n)``, or ``(..., n+1)`` with one
+    ``σ``, and noise ``(*more, ..., n)``, at curvature ``−c²``.
+    """
+    if transformed(encoded, noise):
+        return _sample_and_score_plain(encoded, noise, c)
+    return _SampleAndScore.apply(encoded, noise, c)  # pyright: ignore[reportReturnType]
+
+
+def _sample_and_score_plain(
+    encoded: Tensor, noise: Tensor, c: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    n = noise.shape[-1]
+    sigma = softplus(encoded[..., n:])
+    (x,) = _exp0_plain(times(encoded[..., :n], c))
+    z, log_sinhc = _wrap_plain(x, times(sigma * noise, c))
+    surprise = (0.5 * noise.square() + sigma.log()).sum(-1)
+    log_q = _log_density(surprise, log_sinhc, n)
+    rho_squared, log_sinhc = _radius_plain(z)
+    return over(z, c), log_q, _log_density(0.5 / c**2 * rho_squared, log_sinhc, n)
+
+
+def _log_density(surprise: Tensor, log_sinhc: Tensor, n: int) -> Tensor:
+    """Of a wrapped Gaussian, given ``½|ε|² + log det`` and the log-determinant per direction."""
+    return -n / 2 * log(2 * pi) - torch.add(surprise, log_sinhc, alpha=n - 1)
+
+
+class _SampleAndScore(torch.autograd.Function):
+    # Batches are small here, and a step costs what its calls cost. Of those exp, log, sqrt and tanh
+    # are dear: with MKL they wake all threads, however few the numbers.
+    @staticmethod
+    def forward(ctx: Any, encoded: Tensor, noise: Tensor, c: float) -> tuple[Tensor, ...]:
+        n = noise.shape[-1]
+        a = encoded[..., n:].contiguous()  # strided, softplus takes five times as long
+        sigma = softplus(a)
+        polar, z, about = _wrap_polar(times(encoded[..., :n], c), times(sigma * noise, c))
+        length, z0, rho = _radius_polar(z, about)
+        ctx.c = c
+        ctx.save_for_backward(encoded, noise, a, sigma, z, length, z0, rho, *polar)
+        surprise = torch.addcmul(sigma.log(), noise, noise, value=0.5).sum(-1, keepdim=True)
+        log_q = _log_density(surprise, torch.log1p(polar.sinhc[1] - 1), n)
+        log_p = _log_density(0.5 / c**2 * (rho * rho), torch.log1p(length / rho - 1), n)
+        return over(torch.cat([z0, z], -1), c), log_q.squeeze(-1), log_p.squeeze(-1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        encoded, noise, a, sigma, z, length, z0, rho, *polar = ctx.saved_tensors
+        n, c = noise.shape[-1], ctx.c
+        if _second_derivative_wanted():
+            plain = partial(_sample_and_score_plain, noise=noise, c=c)
+            return *_differentiate(plain, (encoded,), (True,), grads), None, None
+        grad_z, grad_q, grad_p = over(grads[0], c), grads[1].unsqueeze(-1), grads[2].unsqueeze(-1)
+        # log p falls with ρ, and ρ rises with |z| as 1/z₀
+        fall = torch.addcmul(over(over(rho, c), c), rho, _log_slope(length, z0, rho), value=n - 1)
+        along_z = torch.addcmul(grad_z[..., :1] * (length / z0), grad_p, fall / z0, value=-1)
+        g = torch.addcmul(grad_z[..., 1:], along_z, z / length)
+        grad_h, grad_v = _wrap_polar_backward(_Polar(*polar), g, grad_q)
+        grad_sigma = torch.addcdiv(times(noise * grad_v, c), grad_q, sigma, value=-1)
+        if sigma.shape[-1] < n:
+            grad_sigma = grad_sigma.sum(-1, keepdim=True)
+        grad = torch.cat([times(grad_h, c), grad_sigma * a.sigmoid()], -1)
+        return grad.sum_to_size(encoded.shape), None, None
+
+
+class _Polar(NamedTuple):
+    """What a wrap in polar form is made of; the first four are of ``h`` and ``v`` in one tensor,
+    so that one call serves both.
+    """
+
+    u: Tensor
+    sinh: Tensor
+    cosh: Tensor
+    sinhc: Tensor
+    tau: Tensor
+    s: Tensor
+
+
+_ZERO = 1e-30  # stands for a length of 0: the direction is 0 then, and every 0/0 is 1
+
+
+def _wrap_polar(h: Tensor, v: Tensor) -> tuple[_Polar, Tensor, Tensor]:
+    """The parts of ``z``, ``z`` itself, and a number not below ``|z|`` but of its size."""
+    u = v.new_empty(2, *v.shape)
+    u[0], u[1] = h, v
+    r = vector_norm(u, dim=-1, keepdim=True).clamp_min(_ZERO)
+    u, sinh, cosh = u / r, r.sinh(), r.cosh()
+    (h, v), (sinh_h, sinh_v), (cosh_h, cosh_v) = u.unbind(), sinh.unbind(), cosh.unbind()
+    inverse = (1 + cosh_h).reciprocal()
+    tau = sinh_h * inverse
+    w = vector_norm(torch.addcmul(v, tau, h), dim=-1, keepdim=True)
+    e = cosh_v + sinh_v
+    s = torch.addcmul(e.reciprocal(), sinh_v, torch.addcmul(inverse, w, w, value=0.5))
+    z = torch.addcmul(sinh_v * v, s * sinh_h, h)
+    return _Polar(u, sinh, cosh, sinh / r, tau, s), z, torch.addcmul(e, s, cosh_h)
+
+
+def _wrap_polar_backward(p: _Polar, g: Tensor, grad_q: Tensor) -> tuple[Tensor, Tensor]:
+    """``h̄`` and ``v̄``."""
+    (h, v), (sinh_h, sinh_v), (sinhc_h, sinhc_v) = p.u.unbind(), p.sinh.unbind(), p.sinhc.unbind()
+    rest_h, rest_v = (p.cosh - p.sinhc).unbind()
+    g_h, g_v = (p.u * g).sum(-1, keepdim=True).unbind()
+    cosine = (h * v).sum(-1, keepdim=True)
+
+    g_m = sinh_h * g_h
+    lifted = p.tau * g_m
+    f, f_v = torch.addcmul(g, lifted, h), torch.addcmul(g_v, lifted, cosine)
+    slope = torch.addcdiv(f_v, grad_q, sinh_v, value=1 - g.shape[-1])
+    along_v = torch.addcmul(rest_v * slope, sinh_v, g_m)
+
+    a = sinh_v * p.tau * g_h
+    a_h = a * cosine
+    along_h = torch.addcmul(a_h - sinhc_h * a_h, rest_h, p.s * g_h)
+    grad_h = torch.addcmul(sinhc_h * torch.addcmul(p.s * g, a, v), along_h, h)
+    return grad_h, torch.addcmul(sinhc_v * f, along_v, v)
+
+
+def _radius_polar(z: Tensor, about: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """``N``, ``z₀`` and ``ρ``, given any number of the size of ``N``."""
+    one = about.reciprocal()
+    scaled = vector_norm(z * one, dim=-1, keepdim=True)
+    length, z0 = (about * scaled).clamp_min(_ZERO), about * torch.hypot(one, scaled)
+    return length, z0, torch.log1p(torch.addcmul(length, length, length / (1 + z0)))
 
 
 # --- second derivatives --------------------------------------------------------------------

@@ -13,7 +13,7 @@ diagonal of ``L``.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import expm1, log, pi, sqrt
 from typing import Literal, NamedTuple
 
@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, MultivariateNormal, Normal
 from torch.nn.functional import softplus
 
-from hyperwrap import charts, lorentz
+from hyperwrap import charts, fused, lorentz
 from hyperwrap.curvature import Curvature
 from hyperwrap.distributions import WrappedNormal
-from hyperwrap.numerics import squared_norm, transformed
+from hyperwrap.numerics import at_least_float32, squared_norm, transformed
 
 __all__ = ["Euclidean", "Hyperbolic", "Latent", "LatentSample"]
 
@@ -206,24 +206,33 @@ class Hyperbolic(Latent):
         return WrappedNormal(self.centre(encoded), **sigma, k=self.k, validate_args=False)
 
     def sample(self, encoded: Tensor, sample_shape: Sequence[int] = ()) -> LatentSample:
-        if self._has_kernel(encoded):
-            return self._sample_by_kernel(encoded, sample_shape)
+        if self._is_usual and not torch.compiler.is_compiling():
+            return self._sample_fused(at_least_float32(encoded), sample_shape)
         z, log_q = self.posterior(encoded).rsample_and_log_prob(sample_shape)
         rho_squared, log_sinhc = lorentz.squared_radius_and_log_det(z, k=self.k)
         gaussian = -0.5 * (rho_squared + self.n * log(2 * pi))
         return LatentSample(z, log_q, gaussian - (self.n - 1) * log_sinhc)
 
-    def _has_kernel(self, encoded: Tensor) -> bool:
-        plain = self.covariance == "diagonal" and self.raw_k is None and self.n <= 1024
-        narrow = encoded.is_cuda and encoded.dtype != torch.float64
-        return plain and narrow and not torch.compiler.is_compiling() and not transformed(encoded)
+    @property
+    def _is_usual(self) -> bool:
+        """Whether one function does it all (a compiler rather makes its own of the parts)."""
+        return self.covariance != "full" and self.raw_k is None
 
-    def _sample_by_kernel(self, encoded: Tensor, sample_shape: Sequence[int]) -> LatentSample:
+    def _sample_fused(self, encoded: Tensor, sample_shape: Sequence[int]) -> LatentSample:
+        shape = (*sample_shape, *encoded.shape[:-1], self.n)
+        noise = torch.randn(shape, dtype=encoded.dtype, device=encoded.device)
+        step = self._kernel(encoded) or fused.sample_and_score
+        return LatentSample(*step(encoded, noise, sqrt(self._k)))
+
+    def _kernel(self, encoded: Tensor) -> Callable[..., tuple[Tensor, Tensor, Tensor]] | None:
+        """The same on a GPU as two launches, where there is one."""
+        narrow = encoded.is_cuda and encoded.dtype == torch.float32
+        plain = self.covariance == "diagonal" and self.n <= 1024 and not transformed(encoded)
+        if not (narrow and plain):
+            return None
         from hyperwrap.kernels.latent import sample_and_score
 
-        shape = (*sample_shape, *encoded.shape[:-1], self.n)
-        noise = torch.randn(shape, device=encoded.device)
-        return LatentSample(*sample_and_score(encoded.float(), noise, sqrt(self._k)))
+        return sample_and_score
 
     def centre(self, encoded: Tensor) -> Tensor:
         return lorentz.exp0(encoded[..., : self.n], k=self.k)
