@@ -6,7 +6,9 @@ import torch
 import hyperwrap
 
 _GPU_ONLY = ["kernels/embedding.py", "kernels/latent.py", "embedding/gpu.py"]
-collect_ignore = [] if torch.cuda.is_available() else [f"src/hyperwrap/{path}" for path in _GPU_ONLY]
+collect_ignore = (
+    [] if torch.cuda.is_available() else [f"src/hyperwrap/{path}" for path in _GPU_ONLY]
+)
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ from torch.testing import assert_close
 
 from hyperwrap.embedding.evaluate import energies, evaluate
 from hyperwrap.embedding.recipe import PAPER, Recipe
-from hyperwrap.embedding.train import DivergedError, Kind, Trainer
-from hyperwrap.errors import UserError
+from hyperwrap.embedding.train import Kind, Trainer
+from hyperwrap.errors import DivergedError, UserError
 
 EPOCHS = 8
 SMALL = Recipe(epochs=EPOCHS, batch=8, group=8, negatives=5, burn_in=2, learning_rate=0.1)

@@ -24,10 +24,10 @@ from hyperwrap.data import mnist as data
 from hyperwrap.data.mnist import Mnist
 from hyperwrap.errors import UserError
 from hyperwrap.experiments import mnist
-from hyperwrap.experiments.mnist import Best, Group, Protocol, Scale, Shuffled
+from hyperwrap.experiments.mnist import Best, Group, Protocol, Scale
 from hyperwrap.experiments.results import Run, tables
 from hyperwrap.vae import VAE, Euclidean, Hyperbolic, mlp
-from hyperwrap.vae.train import Progress
+from hyperwrap.vae.train import Progress, Shuffled
 
 OURS = Protocol("", 20, decay=True, select_every=5)
 PAPER = Protocol(", as in the paper", 30, decay=False, select_every=None)
@@ -215,14 +215,14 @@ def test_a_model_that_is_not_a_number_is_not_selected():
 
 def test_each_epoch_has_every_image_once_in_an_order_of_each_seed():
     rows = torch.arange(50).unsqueeze(-1)
-    batches = Shuffled(rows, batch=10, seeds=[3, 4])
+    batches = Shuffled(rows, batch=10, seed=[3, 4])
     first, second = (torch.cat([batches(5 * e + i) for i in range(5)], 1) for e in range(2))
     for epoch in (first, second):
         for order in epoch.squeeze(-1):
             assert sorted(order.tolist()) == list(range(50))
     orders = {tuple(order.flatten().tolist()) for epoch in (first, second) for order in epoch}
     assert len(orders) == 4
-    again = Shuffled(rows, batch=10, seeds=[4])
+    again = Shuffled(rows, batch=10, seed=[4])
     torch.testing.assert_close(again(7)[0], second[1, 20:30])  # from the middle, another stack
 
 
@@ -452,6 +452,6 @@ def test_command_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     result = CliRunner().invoke(main, ["reproduce", "mnist", "--device", "cuda", "-o", str(folder)])
     assert result.exit_code == 1
     assert result.stderr == (
-        "Expected a GPU for --device cuda; torch finds none. Take --device cpu, with --quick.\n"
+        "Expected a GPU for --device cuda; torch finds none. Take --device cpu.\n"
     )
     assert not folder.exists()

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import hyperwrap as hw
-from hyperwrap.errors import UserError
+from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.vae import mlp
-from hyperwrap.vae.train import DivergedError, Progress, Shuffled, Trainer, Training
+from hyperwrap.vae.train import Progress, Shuffled, Trainer, Training
 
 STEPS = 30
 DATA = (torch.arange(24).view(8, 3) * 7 % 5 < 2).float()

@@ -3,11 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["MissingExtraError", "UserError", "needs_extra"]
+__all__ = ["DivergedError", "MissingExtraError", "UserError", "needs_extra"]
 
 
 class UserError(Exception):
     """One clear sentence for the person who typed the command; shown without a traceback."""
+
+
+class DivergedError(UserError):
+    """A number that should be finite in a training is not."""
 
 
 class MissingExtraError(UserError, ImportError):

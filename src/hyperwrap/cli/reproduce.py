@@ -99,7 +99,7 @@ def mnist(
     from hyperwrap.data import mnist as data
     from hyperwrap.experiments import mnist
 
-    where = mnist.the_device(device)
+    where = the_device(device)
     each = {"ours": mnist.OURS, "paper": mnist.PAPER, "more": mnist.MORE}
     protocols, scale = list(each.values()) if protocol == "all" else [each[protocol]], mnist.FULL
     if quick:

@@ -137,7 +137,7 @@ def energies(h: Tensor, log_scale: Tensor, kind: Kind, sources: Tensor, noise: T
 
         return Kernels(kind).energies(h, log_scale, sources, noise)
     space, law = kind.space, kind.law
-    nodes = Nodes(space.centres(h.T), log_scale.T.contiguous())
+    nodes = Nodes(space.centres(h.T.contiguous()), log_scale.T.contiguous())
     everyone = torch.arange(len(h))
     rows = []
     for source, eps in zip(sources, noise, strict=True):

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from hyperwrap.embedding.spaces import taken
+
 __all__ = ["Known"]
 
 _HASH = 0x2545F491, 0x5851F42D
@@ -34,7 +36,7 @@ class Known:
 
     def __call__(self, child: Tensor, parent: Tensor) -> Tensor:
         """Over the broadcast shape; nodes of stacked copies are those of the first."""
-        return self.table[self._place(child % self.nodes, parent % self.nodes)]
+        return taken(self.table, self._place(child % self.nodes, parent % self.nodes))
 
     def _place(self, child: Tensor, parent: Tensor) -> Tensor:
         """The upper bits of a sum of products, modulo 2³²."""

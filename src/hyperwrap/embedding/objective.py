@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from hyperwrap.embedding.known import Known
-from hyperwrap.embedding.spaces import Centres, Draw, Radial, Space, View, dot
+from hyperwrap.embedding.spaces import Centres, Draw, Radial, Space, View, dot, taken
 
 __all__ = ["LAWS", "Gradient", "Law", "Nodes", "hinge", "softmax"]
 
@@ -34,7 +34,7 @@ class Nodes(NamedTuple):
     log_scale: Tensor
 
     def at(self, nodes: Tensor) -> "Nodes":
-        return Nodes(self.centre.at(nodes), self.log_scale[:, nodes])
+        return Nodes(self.centre.at(nodes), taken(self.log_scale, nodes))
 
 
 class Scored(NamedTuple):

@@ -59,6 +59,11 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(0)
 
 
+def taken(x: Tensor, nodes: Tensor) -> Tensor:
+    """``x[..., nodes]``, a few times as fast."""
+    return x.index_select(-1, nodes.flatten()).unflatten(-1, nodes.shape)
+
+
 class Centres(NamedTuple):
     """Centres of nodes ``(n, ...)`` and functions of their radii ``(...)``."""
 
@@ -73,7 +78,7 @@ class Centres(NamedTuple):
 
     def at(self, nodes: Tensor) -> "Centres":
         """Those of some nodes, ``(n, *nodes.shape)``."""
-        return Centres(*(x[..., nodes] for x in self))
+        return Centres(*(taken(x, nodes) for x in self))
 
 
 class Draw(NamedTuple):

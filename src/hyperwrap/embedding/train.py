@@ -27,15 +27,15 @@ from hyperwrap.embedding.objective import LAWS, Gradient, Nodes
 from hyperwrap.embedding.optimisers import AdaGrad, Adam, Optimiser
 from hyperwrap.embedding.recipe import Recipe
 from hyperwrap.embedding.spaces import SPACES
-from hyperwrap.errors import UserError
+from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.files import read_tensors, write_tensors
 
-__all__ = ["DivergedError", "Kind", "Progress", "Trainer"]
+__all__ = ["Kind", "Progress", "Trainer"]
 
 _BLOCK = 32  # steps
 _LEAST_STEPS = 6  # of an epoch: a small graph gets smaller batches
 _LEAST_NODES, _LEAST_NEGATIVES = 16, 16  # nodes for each negative: a small graph gets fewer
-_TILE = 2**17  # coordinates worked on at once on a CPU: what stays in its cache
+_TILE = 2**19  # coordinates worked on at once on a CPU: what its caches hold, and no less
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,6 @@ class Progress:
     epoch: int
     step: int
     loss: list[float]
-
-
-class DivergedError(UserError):
-    """A number that should be finite is not."""
 
 
 class _Block(NamedTuple):
@@ -254,7 +250,7 @@ class Trainer:
 
     def _gradient(self, edges: Tensor, negatives: Tensor, noise: Tensor, weight: Tensor) -> Tensor:
         r, space, law = self.recipe, self.kind.space, self.kind.law
-        nodes = Nodes(space.centres(self.h.T), self.log_scale.T)
+        nodes = Nodes(space.centres(self.h.T.contiguous()), self.log_scale.T.contiguous())
         noise = noise.T.contiguous()
         if r.objective == "hinge":
             loss = objective.hinge(

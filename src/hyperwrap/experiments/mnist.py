@@ -27,7 +27,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from math import gcd
 from pathlib import Path
 
@@ -44,7 +44,7 @@ from hyperwrap.experiments.results import Row, Run
 from hyperwrap.plot import Array, Figure, image_grid, images_on_disc, rendered
 from hyperwrap.vae import VAE, Euclidean, Hyperbolic, mlp
 from hyperwrap.vae.latent import Coordinates, Covariance
-from hyperwrap.vae.train import Progress, Trainer, Training
+from hyperwrap.vae.train import Progress, Shuffled, Trainer, Training
 
 __all__ = [
     "FULL",
@@ -62,7 +62,6 @@ __all__ = [
     "quick",
     "remark",
     "reproduce",
-    "the_device",
 ]
 
 REMARK = """\
@@ -195,15 +194,6 @@ def groups(protocols: Sequence[Protocol], scale: Scale) -> list[Group]:
     ]
 
 
-def the_device(name: str | None) -> torch.device:
-    """The device of this name; without one, a GPU if there is any."""
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UserError(
-            "Expected a GPU for --device cuda; torch finds none. Take --device cpu, with --quick."
-        )
-    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-
-
 def reproduce(
     run: Run,
     data: Mnist,
@@ -211,14 +201,13 @@ def reproduce(
     *,
     protocols: Sequence[Protocol] = (OURS,),
     scale: Scale = FULL,
-    device: torch.device | None = None,
+    device: torch.device,
 ) -> tuple[list[Row], list[Path]]:
     """Trains, scores and draws into the folder of the run; returns the numbers and the pictures.
 
     What is killed resumes after the last group that was finished: those lie in ``checkpoints``,
     until the results do. ``watch`` is called with the name of a group and how it stands.
     """
-    device = device or the_device(None)
     checkpoints = run.folder / "checkpoints"
     checkpoints.mkdir(exist_ok=True)
     parts = Mnist(*(part.to(device) for part in _shortened(data, scale)))
@@ -364,33 +353,6 @@ def _vae(
     encoder = mlp([pixels, scale.hidden, latent.encoder_outputs], stack=stack)
     decoder = mlp([latent.decoder_inputs, scale.hidden, pixels], stack=stack)
     return VAE(encoder, decoder, latent)
-
-
-@dataclass
-class Shuffled:
-    """Batches ``(seeds, batch, d)`` of the rows of ``images``, on their device.
-
-    Each seed goes through them in an order of its own in each epoch, which depends on nothing but
-    the seed and the epoch. What is left over at the end of an epoch waits for another.
-    """
-
-    images: Tensor
-    batch: int
-    seeds: Sequence[int]
-    _epoch: int = field(default=-1, init=False)
-
-    def __call__(self, step: int) -> Tensor:
-        epoch, i = divmod(step, len(self.images) // self.batch)
-        if epoch != self._epoch:
-            self._order = torch.stack([self._permutation(seed, epoch) for seed in self.seeds])
-            self._epoch = epoch
-        return self.images[self._order[:, i * self.batch : (i + 1) * self.batch]].float()
-
-    def _permutation(self, seed: int, epoch: int) -> Tensor:
-        mixed = np.random.SeedSequence((seed, epoch)).generate_state(1, np.uint64)
-        device = self.images.device
-        generator = torch.Generator(device).manual_seed(int(mixed[0]))
-        return torch.randperm(len(self.images), generator=generator, device=device)
 
 
 class Best:

@@ -39,8 +39,8 @@ from hyperwrap.data import wordnet
 from hyperwrap.data.hierarchy import Hierarchy
 from hyperwrap.embedding.evaluate import evaluate
 from hyperwrap.embedding.recipe import PAPER, Recipe
-from hyperwrap.embedding.train import DivergedError, Kind, Trainer
-from hyperwrap.errors import UserError
+from hyperwrap.embedding.train import Kind, Trainer
+from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.experiments.results import Row, Run, commit, tables, versions
 from hyperwrap.experiments.threads import one_thread
 from hyperwrap.files import write_whole

@@ -180,7 +180,7 @@ def _backward(
     series = 1 / 3 - q_rho / 45 * (1 - q_rho * 2 / 21 * (1 - q_rho / 10))
     log_slope = tl.where(q_rho < 0.1, series, (z0 / length - 1 / rho) / rho)
     d_rho = -rho / (c * c) - (N - 1) * log_slope * rho
-    g = g + (g0 / z0 + g_p * d_rho / (length * z0)) * z
+    g = g + (g0 * (length / z0) + g_p * (d_rho / z0)) * (z / length)
 
     # wrap
     slope = _slope(q, sinhc, cosh)
@@ -189,7 +189,7 @@ def _backward(
     along_v = 2 * slope * (g_v + b * g_m - (N - 1) * g_q / sinhc) + sinhc * g_m
     t = sinhc * g_m * inverse
     grad_v = sinhc * g + t * m + along_v * v
-    grad_m = s_m * g + t * v - t * b / m0 * m
+    grad_m = s_m * g + t * v - t * b * (m / m0)
 
     # exp0, softplus
     slope_h = _slope(q_h, sinhc_h, m0)

@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hyperwrap.errors import UserError
+from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.files import Metrics, read_tensors, write_tensors
 from hyperwrap.vae.model import VAE, Bound
 
-__all__ = ["DivergedError", "Progress", "Shuffled", "Trainer", "Training"]
+__all__ = ["Progress", "Shuffled", "Trainer", "Training"]
 
 Batches = Callable[[int], Tensor]
 
@@ -62,10 +62,6 @@ class Progress:
     kl: list[float]
     validation: list[float] | None = None
     """The ELBO of the validation data, where it was measured."""
-
-
-class DivergedError(UserError):
-    """A number that should be finite is not."""
 
 
 @dataclass
