@@ -292,8 +292,8 @@ def test_the_same_seed_gives_the_same_numbers():
     assert evaluate(h, log_scale, Kind(), edges, seed=4) != one
 
 
-@pytest.mark.parametrize(("asked", "used"), [(1, 2), (2, 2), (9, 10), (50, 50)])
-def test_draws_come_in_two_halves(asked: int, used: int):
+@pytest.mark.parametrize(("asked", "used"), [(1, 4), (4, 4), (9, 12), (50, 52)])
+def test_draws_come_in_two_halves_and_mirrored(asked: int, used: int):
     h, log_scale, edges = noisy_embedding()
     assert evaluate(h, log_scale, Kind(), edges, draws=asked).draws == used
 

@@ -86,7 +86,7 @@ def embed(
         "commit": commit(),
         "versions": versions(),
     }
-    kind, recipe = Kind(geometry, covariance), Recipe(epochs=epochs)
+    kind, recipe = Kind(geometry, covariance), Recipe().lasting(epochs)
     found = _graph(edges, closure, undirected)
     fit = Fit(found, dim, kind, recipe, seed=seed, device=where, folder=output, about=about)
     fit.claim(resume=resume)

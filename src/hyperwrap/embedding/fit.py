@@ -96,7 +96,7 @@ def embed(
         graph(edges, closure=closure, undirected=undirected),
         dim,
         Kind(geometry, covariance),
-        recipe if epochs is None else recipe.but(epochs=epochs),
+        recipe if epochs is None else recipe.lasting(epochs),
         seed=seed,
         device=device,
         folder=None if folder is None else Path(folder),

@@ -53,6 +53,14 @@ class Recipe:
             if getattr(self, name) < 1:
                 raise UserError(f"Expected `{name}` ≥ 1; got {getattr(self, name)}.")
 
+    def lasting(self, epochs: int) -> "Recipe":
+        """The same for so many epochs; a short training has a short burn-in.
+
+        >>> Recipe().lasting(50).burn_in
+        5
+        """
+        return self.but(epochs=epochs, burn_in=min(self.burn_in, -(-epochs // 10)))
+
     def but(self, **changes: Any) -> "Recipe":
         """The same with some fields changed."""
         return replace(self, **changes)

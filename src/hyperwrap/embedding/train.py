@@ -16,19 +16,22 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from math import isfinite, log
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from hyperwrap.embedding import objective
 from hyperwrap.embedding.known import Known
-from hyperwrap.embedding.objective import LAWS, Gradient, Nodes
+from hyperwrap.embedding.objective import LAWS, Gradient, Law, Nodes
 from hyperwrap.embedding.optimisers import AdaGrad, Adam, Optimiser
 from hyperwrap.embedding.recipe import Recipe
-from hyperwrap.embedding.spaces import SPACES
+from hyperwrap.embedding.spaces import SPACES, Space
 from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.files import read_tensors, write_tensors
+
+if TYPE_CHECKING:
+    from hyperwrap.embedding.gpu import Kernels
 
 __all__ = ["Kind", "Progress", "Trainer"]
 
@@ -55,11 +58,11 @@ class Kind:
             )
 
     @property
-    def space(self) -> Any:
+    def space(self) -> Space:
         return SPACES[self.geometry]
 
     @property
-    def law(self) -> Any:
+    def law(self) -> Law:
         return LAWS["point" if self.covariance == "none" else "gaussian"]
 
     def columns(self, dim: int) -> int:
@@ -110,7 +113,7 @@ class Trainer:
     ) -> None:
         self.kind, self.recipe, self.nodes, self.dim, self.copies = kind, recipe, nodes, dim, copies
         self.device, self.folder = torch.device(device), folder
-        self._shape()
+        self._kernels = self._gpu_kernels()
         if len(edges) < 1 or dim < 1:
             raise UserError(f"Expected edges and `dim` ≥ 1; got {len(edges)} edges, dim {dim}.")
         more = {"seed": seed, "copies": copies, "device": self.device.type}
@@ -130,12 +133,12 @@ class Trainer:
         if folder is not None and self._path.exists():
             self._resume()
 
-    def _shape(self) -> None:
-        self._kernels = None
-        if self.device.type == "cuda":
-            from hyperwrap.embedding.gpu import Kernels
+    def _gpu_kernels(self) -> "Kernels | None":
+        if self.device.type != "cuda":
+            return None
+        from hyperwrap.embedding.gpu import Kernels
 
-            self._kernels = Kernels(self.kind)
+        return Kernels(self.kind)
 
     def _plan(self, edges: int) -> None:
         """How an epoch is cut: ``blocks`` of ``steps`` steps of ``groups`` groups a copy."""
