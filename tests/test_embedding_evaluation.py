@@ -281,7 +281,6 @@ def test_results_sharpen_with_the_draws():
     for name in ("mean_average_precision_error", "mean_rank_error"):
         ratio = sum(getattr(f, name) for f in many) / sum(getattr(f, name) for f in few)
         assert ratio < 0.5
-    assert min(f.mean_average_precision for f in many) > max(f.mean_average_precision for f in few)
 
 
 def test_the_same_seed_gives_the_same_numbers():
