@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 __all__ = ["DivergedError", "MissingExtraError", "UserError", "needs_extra"]
 
@@ -11,7 +12,13 @@ class UserError(Exception):
 
 
 class DivergedError(UserError):
-    """A number that should be finite in a training is not."""
+    """A number that should be finite in a training is not: what was seen, and what is left."""
+
+    def __init__(self, seen: str, checkpoint: Path | None) -> None:
+        kept = ""
+        if checkpoint is not None and checkpoint.exists():
+            kept = f"The checkpoint in {checkpoint.parent} is from before that. "
+        super().__init__(f"{seen} {kept}Try a smaller learning rate.")
 
 
 class MissingExtraError(UserError, ImportError):

@@ -145,11 +145,7 @@ class _Pace(ProgressColumn):
         super().__init__()
 
     def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        if not speed:
-            return Text("")
-        left = "" if task.finished else f", {show._duration(task.time_remaining or 0)} left"
-        return Text(f"{_rounded(speed * self.edges)} edges/s{left}")
+        return show.pace(task, lambda speed: f"{_rounded(speed * self.edges)} edges/s")
 
 
 def _rounded(x: float) -> str:

@@ -15,7 +15,7 @@ from rich.text import Text
 from hyperwrap.experiments.results import Row, Run, Table, tables
 from hyperwrap.vae.train import Progress as Training
 
-__all__ = ["bars", "console", "errors", "line", "results", "table", "wrote"]
+__all__ = ["bars", "console", "errors", "line", "pace", "results", "table", "wrote"]
 
 console = Console()
 errors = Console(stderr=True)
@@ -57,11 +57,16 @@ class _Speed(ProgressColumn):
     """Steps a second and time left."""
 
     def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        if not speed:
-            return Text("")
-        left = "" if task.finished else f", {_duration(task.time_remaining or 0)} left"
-        return Text(f"{speed:.{0 if speed >= 10 else 1}f} steps/s{left}")
+        return pace(task, lambda speed: f"{speed:.{0 if speed >= 10 else 1}f} steps/s")
+
+
+def pace(task: Task, said: Callable[[float], str]) -> Text:
+    """The speed of a task as it is said, and the time left."""
+    speed = task.finished_speed or task.speed
+    if not speed:
+        return Text("")
+    left = "" if task.finished else f", {_duration(task.time_remaining or 0)} left"
+    return Text(f"{said(speed)}{left}")
 
 
 def _duration(seconds: float) -> str:

@@ -188,7 +188,8 @@ class Trainer:
         loss = torch.stack(losses).mean(0).tolist()
         if not all(map(isfinite, loss)):
             raise DivergedError(
-                f"Expected a finite loss; epoch {self.epoch} gave {loss}. {self._advice()}"
+                f"Expected a finite loss; epoch {self.epoch} gave {loss}.",
+                self._checkpoint,
             )
         return Progress(self.epoch, self.step, loss)
 
@@ -321,9 +322,13 @@ class Trainer:
     # --- checkpoints -----------------------------------------------------------------------------
 
     @property
+    def _checkpoint(self) -> Path | None:
+        return None if self.folder is None else self.folder / "checkpoint.safetensors"
+
+    @property
     def _path(self) -> Path:
-        assert self.folder is not None
-        return self.folder / "checkpoint.safetensors"
+        assert self._checkpoint is not None
+        return self._checkpoint
 
     def save(self) -> None:
         """Writes the checkpoint whole or not at all, and only of finite numbers."""
@@ -357,13 +362,9 @@ class Trainer:
         tensors = (self.h, self.log_scale, *self.optimiser.state.values())
         if not all(bool(torch.isfinite(t).all()) for t in tensors):
             raise DivergedError(
-                f"Expected finite parameters; epoch {self.epoch} left NaN or inf. {self._advice()}"
+                f"Expected finite parameters; epoch {self.epoch} left NaN or inf.",
+                self._checkpoint,
             )
-
-    def _advice(self) -> str:
-        before = self.folder is not None and self._path.exists()
-        kept = f"The checkpoint in {self.folder} is from before that. " if before else ""
-        return f"{kept}Try a smaller learning rate."
 
 
 def _identity(

@@ -208,7 +208,8 @@ class Trainer:
         if not torch.isfinite(means).all():
             raise DivergedError(
                 f"Expected a finite objective; step {self.step} gave reconstruction "
-                f"{means[0].min().item():.4g} and KL {means[1].max().item():.4g}. {self._advice()}"
+                f"{means[0].min().item():.4g} and KL {means[1].max().item():.4g}.",
+                self._checkpoint,
             )
         reconstruction, kl = means.reshape(2, -1).tolist()
         elbo = [r - d for r, d in zip(reconstruction, kl, strict=True)]
@@ -234,7 +235,8 @@ class Trainer:
         if not torch.isfinite(elbo).all():
             raise DivergedError(
                 f"Expected a finite ELBO of the validation data; step {self.step} gave "
-                f"{elbo.min().item():.4g}. {self._advice()}"
+                f"{elbo.min().item():.4g}.",
+                self._checkpoint,
             )
         return elbo.flatten().tolist()
 
@@ -254,20 +256,20 @@ class Trainer:
         moments = [t for state in self.optimizer.state.values() for t in state.values()]
         if not all(torch.isfinite(t).all() for t in (*self.model.state_dict().values(), *moments)):
             raise DivergedError(
-                f"Expected finite parameters; step {self.step} left NaN or inf. {self._advice()}"
+                f"Expected finite parameters; step {self.step} left NaN or inf.",
+                self._checkpoint,
             )
-
-    def _advice(self) -> str:
-        before = self.folder is not None and self._path.exists()
-        kept = f"The checkpoint in {self.folder} is from before that. " if before else ""
-        return f"{kept}Try a smaller learning rate."
 
     # --- checkpoints -----------------------------------------------------------------------------
 
     @property
+    def _checkpoint(self) -> Path | None:
+        return None if self.folder is None else self.folder / "checkpoint.safetensors"
+
+    @property
     def _path(self) -> Path:
-        assert self.folder is not None
-        return self.folder / "checkpoint.safetensors"
+        assert self._checkpoint is not None
+        return self._checkpoint
 
     def _identity(self) -> dict[str, str]:
         """What a checkpoint has to agree in, besides names and shapes of the parameters."""
