@@ -150,7 +150,7 @@ def test_what_another_run_finished_is_refused(tmp_path: Path):
         reproduce(tmp_path, watch=kill)
     with pytest.raises(UserError, match="of a killed run with the same options; it is of another"):
         reproduce(tmp_path, seed=1)
-    (tmp_path / "checkpoints" / "vanilla-n=2.safetensors").write_bytes(b"half a fi")
+    (tmp_path / "checkpoints" / "vanilla-n2.safetensors").write_bytes(b"half a fi")
     with pytest.raises(UserError, match=r"cannot be read .* Remove it to train anew"):
         reproduce(tmp_path)
 

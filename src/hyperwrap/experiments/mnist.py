@@ -177,6 +177,15 @@ class Group:
     def name(self) -> str:
         return f"{self.row}, n={self.n}"
 
+    @property
+    def file(self) -> str:
+        """The name in letters that any file system takes.
+
+        >>> Group(MORE, "hyperbolic", 2).file
+        'hyperbolic-more-n2'
+        """
+        return self.name.replace(", ", "-").replace(" ", "-").replace("=", "")
+
     def latent(self) -> Euclidean | Hyperbolic:
         p = self.protocol
         if self.geometry == "vanilla":
@@ -408,7 +417,7 @@ def evaluate(
 
 def _once(job: _Job, folder: Path, watch: Watch, run: Run) -> Outcome:
     """The outcome of a killed run before this one; if there is none, that of training now."""
-    path = folder / f"{job.group.name.replace(', ', '-').replace(' ', '-')}.safetensors"
+    path = folder / f"{job.group.file}.safetensors"
     if path.exists():
         outcome = _read(path, job.settings())
         run.add_seconds(outcome.seconds)
