@@ -18,7 +18,7 @@ LAYERS = [
     ["charts"],
     ["constraints"],
     ["distributions"],
-    ["vae", "embedding"],
+    ["vae", "embedding", "breakout"],
     ["experiments"],
     ["cli"],
 ]

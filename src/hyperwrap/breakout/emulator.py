@@ -1,0 +1,142 @@
+"""Several games of Breakout side by side, in ale-py's vectorised emulator.
+
+A step is four frames of the console with one action held down; its screen is the brighter of the
+last two frames, gray, 84×84, and a player sees the newest four. Before the first of a game there
+are black ones. A game lasts five lives and at most 30 minutes (108,000 frames), and begins with
+0 to 29 frames of doing nothing, as many as its seed says. There are no sticky actions, the points
+are those of the console, and a lost life does not end a game.
+
+After a lost life, and at the beginning, the ball has to be served: `Games` itself presses "fire"
+in the next step, whatever was asked for, so that no player can wait forever for a ball.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperwrap.errors import needs_extra
+
+__all__ = ["ACTIONS", "FRAMES", "SIDE", "STACK", "Games", "Step"]
+
+SIDE = 84
+STACK = 4
+ACTIONS = ("noop", "fire", "right", "left")
+FRAMES = 108_000
+"""The most frames of a game, 30 minutes."""
+
+_FIRE = ACTIONS.index("fire")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step of all games gave; each array has one entry a game."""
+
+    screens: NDArray[np.uint8]
+    """The newest four, the oldest first: ``(count, 4, 84, 84)``."""
+    points: NDArray[np.int32]
+    lives: NDArray[np.int32]
+    lost_life: NDArray[np.bool_]
+    over: NDArray[np.bool_]
+    """Whether the game has ended: no lives are left, or its time is up."""
+    started: NDArray[np.bool_]
+    """Whether this step did nothing but to begin a new game, the last one being over."""
+    actions: NDArray[np.int64]
+    """What was pressed, which is "fire" where a ball had to be served."""
+
+
+class Games:
+    """``count`` games of Breakout.
+
+    A game that is over may be restarted with a seed. If it is not, its next step begins a new one
+    with the randomness of its own that its last seed set off (`Step.started`): that is quick, and
+    happens while the others play, whereas a restart takes a tenth of a second.
+
+    The same seeds and actions give the same screens.
+
+    Args:
+        threads: of the emulator; 0 is as many as there are processors, if there are games for them.
+        frames: the most of a game.
+    """
+
+    def __init__(self, count: int, threads: int = 0, frames: int = FRAMES) -> None:
+        with needs_extra("breakout"):
+            from ale_py.vector_env import AtariVectorEnv
+        self.count = count
+        self._emulator = AtariVectorEnv(
+            "breakout",
+            count,
+            num_threads=threads,
+            max_num_frames_per_episode=frames,
+            repeat_action_probability=0.0,
+            img_height=SIDE,
+            img_width=SIDE,
+            stack_num=STACK,
+            frameskip=4,
+            maxpool=True,
+            noop_max=30,
+            episodic_life=False,
+            reward_clipping=False,
+            use_fire_reset=False,
+        )
+        self._lives = np.zeros(count, np.int32)
+        self._serve = np.ones(count, bool)
+        self._over = np.zeros(count, bool)
+        self._actions = np.zeros(count, np.int64)
+
+    @property
+    def lives(self) -> NDArray[np.int32]:
+        """That each game has left."""
+        return self._lives.copy()
+
+    def start(self, seeds: Sequence[int] | NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Begins all games, one seed each; their screens, ``(count, 4, 84, 84)``."""
+        return self.restart(np.ones(self.count, bool), seeds)
+
+    def restart(
+        self, which: NDArray[np.bool_], seeds: Sequence[int] | NDArray[np.int64]
+    ) -> NDArray[np.uint8]:
+        """Begins the games that ``which``, ``(count,)``, names; the screens of all.
+
+        Each gets one of the seeds, 0 to 2³¹ − 1, in order; the other games stay as they are.
+        """
+        each = np.asarray(seeds, np.int64)
+        if each.shape != (int(which.sum()),):
+            raise ValueError(
+                f"Expected a seed for each of {which.sum()} games; got shape {each.shape}."
+            )
+        if not which.any():
+            raise ValueError("Expected at least one game to begin; got none.")
+        screens, about = self._emulator.reset(seed=each, options={"reset_mask": which})
+        self._lives = np.asarray(about["lives"], np.int32)
+        self._serve = self._serve | which
+        self._over = self._over & ~which
+        return screens
+
+    def step(self, actions: NDArray[np.int64]) -> Step:
+        """One step of every game with these actions, ``(count,)``, numbers in `ACTIONS`."""
+        self.send(actions)
+        return self.receive()
+
+    def send(self, actions: NDArray[np.int64]) -> None:
+        """The first half of a step: the games begin to play, in threads of their own."""
+        self._actions = np.where(self._serve, _FIRE, actions).astype(np.int64)
+        self._emulator.send(self._actions)
+
+    def receive(self) -> Step:
+        """The second half: waits for all games."""
+        screens, points, terminated, truncated, about = self._emulator.recv()
+        lives, started = np.asarray(about["lives"], np.int32), self._over
+        lost_life = (lives < self._lives) & ~started
+        self._over = np.asarray(terminated | truncated, bool)
+        self._lives, self._serve = lives, lost_life | started
+        return Step(
+            screens=screens,
+            points=np.asarray(points, np.int32),
+            lives=lives.copy(),
+            lost_life=lost_life,
+            over=self._over.copy(),
+            started=started,
+            actions=self._actions.copy(),
+        )

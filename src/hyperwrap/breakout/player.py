@@ -1,0 +1,126 @@
+"""A player of Breakout: a Q-network, and the games that it plays.
+
+The network is that of Mnih et al. (2015): three convolutions and two linear layers from the newest
+four screens to the value of each action. The player takes the action of the largest value.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from hyperwrap.breakout.emulator import ACTIONS, FRAMES, STACK, Games
+from hyperwrap.errors import UserError
+from hyperwrap.files import read_tensors, write_tensors
+
+__all__ = ["Player", "QNetwork", "play"]
+
+_SHIPPED = Path(__file__).with_name("player.safetensors")
+_ADVICE = "Train one with: hyperwrap breakout learn"
+
+
+class QNetwork(nn.Sequential):
+    """The values Q(s, a) of the actions, ``(..., 4)``, from screens scaled to [0, 1].
+
+    >>> QNetwork()(torch.zeros(2, 4, 84, 84)).shape
+    torch.Size([2, 4])
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            nn.Conv2d(STACK, 32, 8, stride=4),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, 4, stride=2),
+            nn.ReLU(),
+            nn.Conv2d(64, 64, 3),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(64 * 7 * 7, 512),
+            nn.ReLU(),
+            nn.Linear(512, len(ACTIONS)),
+        )
+
+
+@dataclass
+class Player:
+    """Plays by a Q-network, greedily, in float32."""
+
+    network: QNetwork = field(default_factory=QNetwork)
+    about: dict[str, str] = field(default_factory=dict)
+    """How it was trained, in words."""
+
+    @staticmethod
+    def load(path: Path | str | None = None) -> "Player":
+        """The player saved in ``path``; without one, that which comes with the package."""
+        file = _SHIPPED if path is None else Path(path)
+        if not file.exists():
+            raise UserError(f"Expected a player in {file}; there is no such file. {_ADVICE}")
+        tensors, about = read_tensors(file, "a player", _ADVICE)
+        player = Player(about=about)
+        own = player.network.state_dict()
+        if {n: t.shape for n, t in tensors.items()} != {n: t.shape for n, t in own.items()}:
+            raise UserError(
+                f"Expected a player in {file}; its tensors have other names or shapes. {_ADVICE}"
+            )
+        player.network.load_state_dict({name: t.float() for name, t in tensors.items()})
+        return player
+
+    def save(self, path: Path | str, about: Mapping[str, str]) -> None:
+        """Writes the weights in half precision, with texts about the training."""
+        half = {name: t.half() for name, t in self.network.state_dict().items()}
+        write_tensors(Path(path), half, about)
+
+    @torch.inference_mode()
+    def values(self, screens: NDArray[np.uint8]) -> Tensor:
+        """Q of every action, ``(count, 4)``, at screens ``(count, 4, 84, 84)``."""
+        device = next(self.network.parameters()).device
+        return self.network(torch.from_numpy(screens).to(device).float() / 255)
+
+    def act(self, screens: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """The best action, ``(count,)``, at screens ``(count, 4, 84, 84)``."""
+        return self.values(screens).argmax(-1).cpu().numpy()
+
+
+def play(
+    player: Player,
+    games: int = 30,
+    seed: int = 0,
+    epsilon: float = 0.0,
+    *,
+    frames: int = FRAMES,
+    watch: Callable[[int], None] = lambda over: None,
+) -> list[int]:
+    """The points of whole games with the seeds ``seed``, ``seed + 1``, …, all played at once.
+
+    Args:
+        player: whose actions are taken.
+        games: how many.
+        seed: of the first game, and of what is drawn at random.
+        epsilon: how often an action is drawn at random instead.
+        frames: the most of a game; one that is cut short counts with its points so far.
+        watch: is told after every step how many games are over.
+    """
+    emulator = Games(games, frames=frames)
+    screens = emulator.start(np.arange(seed, seed + games))
+    random = np.random.default_rng([seed, 1])
+    points, playing = np.zeros(games, np.int64), np.ones(games, bool)
+    while playing.any():
+        actions = _explore(player.act(screens), epsilon, random)
+        step = emulator.step(actions)
+        points += np.where(playing, step.points, 0)
+        playing &= ~step.over
+        screens = step.screens
+        watch(games - int(playing.sum()))
+    return points.tolist()
+
+
+def _explore(
+    actions: NDArray[np.int64], epsilon: float, random: np.random.Generator
+) -> NDArray[np.int64]:
+    """The actions, with probability ε each replaced by one drawn evenly from all."""
+    drawn = random.integers(len(ACTIONS), size=actions.shape)
+    return np.where(random.random(actions.shape) < epsilon, drawn, actions)
