@@ -243,7 +243,8 @@ def test_embedding_gradients_agree_with_the_formulas(
     inputs = [(b.edges[0], b.negatives[0], b.noise[0], b.weight[0]) for b in (block, _there(block))]
     loss = torch.full_like(block.loss[0], torch.nan).to(DEVICE)
     expected = here._gradient(*inputs[0])
-    there._kernels.gradient(there.recipe, there.h, there.log_scale, *inputs[1], there._grad, loss)
+    at = (there.recipe, there.h, there.log_scale)
+    there._kernels.gradient(*at, *inputs[1], there._known, there._grad, loss)
     slack = 3e-6 * (1 + math.exp(radius) / 10)
     assert _apart(loss, expected) < slack
     assert _apart(there._grad.centre, here._grad.centre) < slack
@@ -316,7 +317,8 @@ def test_embedding_steps_agree_with_the_cpu(objective: str, kind: Any) -> None:
 def test_embedding_training_by_graph_learns_and_resumes(
     objective: str, kind: Any, tmp_path: Path
 ) -> None:
-    recipe = RECIPES[objective].but(epochs=20, burn_in=2)
+    # Sums on a GPU come in any order; a small eps of Adam would make much of such differences.
+    recipe = RECIPES[objective].but(epochs=20, burn_in=2, eps=0.1)
 
     def trainer(folder: Path) -> Any:
         return _trainer(kind, objective, DEVICE, recipe=recipe, copies=2, folder=folder)
