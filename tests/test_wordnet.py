@@ -302,7 +302,8 @@ def test_cells_of_other_options_are_refused(options: tuple, difference: str, tmp
 
 def test_cells_of_another_recipe_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     reproduce(tmp_path, wanted=[KILLED])
-    monkeypatch.setattr(wordnet, "OURS", {"hyperbolic": Recipe(eps=0.5)})
+    other = wordnet.OURS["hyperbolic"].but(eps=0.5)
+    monkeypatch.setattr(wordnet, "OURS", {"hyperbolic": other})
     with pytest.raises(UserError, match=r"the recipe's eps is 0.001, and here 0.5\. Take"):
         reproduce(tmp_path, wanted=[KILLED])
 

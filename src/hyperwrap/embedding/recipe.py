@@ -25,12 +25,12 @@ class Recipe:
     group: int = 32
     draws: int = 1
     """Samples of an anchor, for the hinge."""
-    learning_rate: float = 0.1
+    learning_rate: float = 0.05
     scale_learning_rate: float = 0.03
     """Of log σ."""
-    betas: tuple[float, float] = (0.5, 0.95)
+    betas: tuple[float, float] = (0.9, 0.95)
     """Of Adam."""
-    eps: float = 0.001
+    eps: float = 0.01
     """Of Adam, in units of the gradient of one edge: smaller gradients make smaller steps."""
     burn_in: int = 10
     """Epochs at the start with the rate times ``burn_in_factor``."""
@@ -44,7 +44,7 @@ class Recipe:
     """Of ``σ``: a node without parents of its own would grow without end."""
     initial_spread: float = 0.01
     """Standard deviation of the coordinates of ``h`` at the start."""
-    initial_scale: float = 0.03
+    initial_scale: float = 0.1
 
     def __post_init__(self) -> None:
         if self.objective not in ("softmax", "hinge"):
