@@ -1,5 +1,6 @@
 """DCGANs for images, and networks that can be made anew from their recipes."""
 
+from functools import partial
 from math import log
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import conv2d, pixel_shuffle, pixel_unshuffle
 from torch.testing import assert_close
 
 import hyperwrap as hw
-from hyperwrap.vae import mlp, model
+from hyperwrap.vae import mlp, model, networks
 from hyperwrap.vae.networks import Network, dcgan, rebuilt
 from hyperwrap.vae.objective import LIKELIHOODS
 from hyperwrap.vae.train import Shuffled, Trainer, Training
@@ -151,6 +153,97 @@ def test_many_samples_are_scored_in_chunks(monkeypatch: pytest.MonkeyPatch):
     assert_close(score.log_likelihood, torch.logsumexp(log_w, 0) - log(7))
 
 
+# --- in squares of pixels, as on a GPU -----------------------------------------------------------
+
+
+def composed(steps: list[Any]) -> Any:
+    """A function that does the steps one after the other."""
+
+    def run(x: Tensor) -> Tensor:
+        for step in steps:
+            x = step(x)
+        return x
+
+    return run
+
+
+def with_other_weights(network: Network, seed: int = 0) -> Network:
+    """In float64, with weights and biases that leave no term small."""
+    torch.manual_seed(seed)
+    for parameter in network.double().parameters():
+        nn.init.normal_(parameter)
+    return network
+
+
+@pytest.mark.parametrize("size", [3, 4])
+@pytest.mark.parametrize("channels", [(1, 1), (1, 16), (5, 2)], ids=str)
+def test_a_kernel_of_squares_is_made_of_the_kernel_of_pixels(size: int, channels: tuple[int, int]):
+    fine = nn.Conv2d(*channels, size, stride=size - 2, padding=1, bias=False).double()
+    networks._in_squares(Network(fine), slice(1), networks._doubled_in_squares).double()
+    x = torch.randn(3, channels[0], 6, 10).double().requires_grad_()
+    y = fine(x)
+    got = conv2d(pixel_unshuffle(x, 2), networks._kernel(fine), padding=1)
+    got = pixel_shuffle(got, 2) if size == 3 else got
+    assert_close(got, y)
+    pull = torch.randn_like(y)
+    expected = torch.autograd.grad(y, (fine.weight, x), pull)
+    assert_close(torch.autograd.grad(got, (fine.weight, x), pull), expected)
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 6, 4), (1, 1, 2, 2)], ids=str)
+def test_squares_are_those_of_torch(shape: tuple[int, ...]):
+    x = torch.randn(shape)
+    squares = networks._squares(x)
+    assert torch.equal(squares, pixel_unshuffle(x, 2))
+    assert squares.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(networks._pixels(squares), x)
+
+
+@pytest.mark.parametrize("part", [0, 1], ids=["encoder", "decoder"])
+@pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian"])
+@pytest.mark.parametrize("shape", [(1, 16, 8), (2, 8, 24), (3, 8, 8)], ids=str)
+@pytest.mark.parametrize("batch", [1, 5])
+def test_folded_layers_are_the_layers(
+    batch: int, shape: tuple[int, ...], likelihood: Any, part: int
+):
+    pair = dcgan(hw.Hyperbolic(2), shape, likelihood=likelihood, last_slope=0.2)
+    network = with_other_weights(pair[part])
+    assert network.folded is not None
+    layers = list(network)[network.folded[0]]
+    (together,) = (step for step in network.steps(fold=True) if isinstance(step, partial))
+    own = [p for layer in layers for p in layer.parameters()]
+    height, width = (n // (1 if part == 0 else 2) for n in shape[1:])
+    x = torch.randn(batch, shape[0] if part == 0 else 16, height, width).double().requires_grad_()
+    y, got = composed(layers)(x), together(x)
+    assert_close(got, y)
+    pull = torch.randn_like(y)
+    expected = torch.autograd.grad(y, (x, *own), pull)
+    assert len(own) == (3 if part == 0 else 4)
+    assert_close(torch.autograd.grad(got, (x, *own), pull), expected)
+
+
+@pytest.mark.parametrize("batch", [0, 3])
+def test_folded_networks_are_the_networks(batch: int):
+    encoder, decoder = (with_other_weights(n).eval() for n in dcgan(hw.Hyperbolic(2), SMALL))
+    x = torch.rand(batch, *SMALL).double()
+    assert_close(composed(encoder.steps(fold=True))(x), encoder(x))
+    z = torch.randn(batch, 3).double()
+    assert_close(composed(decoder.steps(fold=True))(z), decoder(z))
+    assert len(encoder.steps(fold=True)) == len(encoder) - 2
+    assert encoder.steps(fold=False) == list(encoder)
+
+
+def test_folding_is_not_saved():
+    for network in dcgan(hw.Hyperbolic(2), SMALL):
+        assert not any("squares" in name for name in network.state_dict())
+        assert sum("squares" in name for name, _ in network.named_buffers()) == 2
+
+
+def test_an_mlp_is_not_folded():
+    network = mlp([4, 3])
+    assert network.steps(fold=True) == list(network)
+
+
 # --- training ----------------------------------------------------------------------------------
 
 
@@ -217,6 +310,21 @@ def test_an_activation_of_ones_own_has_no_recipe():
 
 
 # --- on a GPU ------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("shape", [(1, 80, 80), (3, 16, 8)], ids=str)
+def test_a_dcgan_is_the_same_on_a_gpu(shape: tuple[int, ...]):
+    encoder, decoder = (with_other_weights(n).eval() for n in dcgan(hw.Hyperbolic(2), shape))
+    for network, x in ((encoder, torch.rand(5, *shape)), (decoder, torch.randn(5, 3))):
+        y = network(x.double())
+        y.sum().backward()
+        slopes = [p.grad for p in network.parameters()]
+        network.zero_grad()
+        y_cuda = network.cuda()(x.double().cuda())
+        y_cuda.sum().backward()
+        assert_close(y_cuda.cpu(), y)
+        assert_close([p.grad.cpu() for p in network.parameters() if p.grad is not None], slopes)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

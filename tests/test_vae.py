@@ -480,6 +480,30 @@ def test_gaussian_is_that_of_torch(event: tuple[int, ...]):
     (slope,) = torch.autograd.grad(got, output, pull, retain_graph=True)
     assert_close(slope, torch.autograd.grad(expected, output, pull)[0])
     assert torch.autograd.gradcheck(lambda o: objective.gaussian(o, x, len(event)), [output])
+    assert torch.autograd.gradgradcheck(lambda o: objective.gaussian(o, x, len(event)), [output])
+
+
+def test_gaussian_has_a_gradient_to_the_data():
+    output, x = torch.randn(2, 4, 10).double(), torch.rand(4, 5).double().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: objective.gaussian(output, x, 1), [x])
+    assert torch.autograd.gradgradcheck(lambda x: objective.gaussian(output, x, 1), [x])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_gradient_of_a_gaussian_is_that_of_autograd(dtype: torch.dtype):
+    scales = torch.tensor([-50.0, -7.5, -7.44, -7.4, -1.0, 0.0, 3.0, 19.4, 19.5, 60.0])
+    mean = torch.tensor([0.3]).expand(10)
+    output = torch.stack([mean, scales], -1).to(dtype).requires_grad_()
+    x = torch.zeros(10, 1, dtype=dtype)
+    got = objective.gaussian(output, x, 1)
+    m, s = output.split(1, -1)
+    sigma = softplus(s + 0.5413).clamp_min(1e-3)
+    expected = (-0.5 * ((x - m) / sigma) ** 2 - sigma.log() - 0.5 * log(2 * pi)).sum(-1)
+    assert_close(got, expected)
+    slope, wanted = (torch.autograd.grad(y.sum(), output)[0] for y in (got, expected))
+    assert_close(slope, wanted)
+    assert slope[:2, 1].tolist() == [0, 0]  # at the floor
+    assert (slope[2:, 1] != 0).all()
 
 
 def test_the_scale_of_a_gaussian_starts_at_one_and_stays_above_a_thousandth():
