@@ -1,7 +1,8 @@
 """A player of Breakout: a Q-network, and the games that it plays.
 
-The network is that of Mnih et al. (2015): three convolutions and two linear layers from the newest
-four screens to the value of each action. The player takes the action of the largest value.
+The network is that of Mnih et al. (2015), three convolutions and two linear layers from the newest
+four screens to the value of each action, with layer normalisation before each ReLU. The player
+takes the action of the largest value.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,13 +34,17 @@ class QNetwork(nn.Sequential):
     def __init__(self) -> None:
         super().__init__(
             nn.Conv2d(STACK, 32, 8, stride=4),
+            nn.GroupNorm(1, 32),
             nn.ReLU(),
             nn.Conv2d(32, 64, 4, stride=2),
+            nn.GroupNorm(1, 64),
             nn.ReLU(),
             nn.Conv2d(64, 64, 3),
+            nn.GroupNorm(1, 64),
             nn.ReLU(),
             nn.Flatten(),
             nn.Linear(64 * 7 * 7, 512),
+            nn.LayerNorm(512),
             nn.ReLU(),
             nn.Linear(512, len(ACTIONS)),
         )

@@ -154,11 +154,11 @@ def _score(points: list[int]) -> Table:
 @breakout.command()
 def learn(
     output: Output = Path("runs/player"),
-    minutes: Annotated[float, typer.Option(min=0.01, help="For how long.")] = 25,
+    minutes: Annotated[float, typer.Option(min=0.01, help="For how long, at most.")] = 25,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Of all games together, until it is done.")
+    ] = Learning.steps,
     games: Annotated[int, typer.Option(min=1, help="Played side by side.")] = Learning.games,
-    length: Annotated[
-        int, typer.Option(min=64, help="Screens of each game in memory; 7 KB each.")
-    ] = Learning.length,
     seed: Seed = 0,
     device: Device = None,
 ) -> None:
@@ -166,7 +166,7 @@ def learn(
     where = the_device(device)
     if where.type == "cpu":
         show.line("Note: on a CPU this is only for a try; it takes too long.", show.errors)
-    learning = Learning(games=games, length=length, seed=seed)
+    learning = Learning(steps=steps, games=games, seed=seed)
     learner = Learner(learning, output, where)
     if learner.step:
         show.line(f"Going on from step {learner.step:,}.")
@@ -188,7 +188,7 @@ def _learn(learner: Learner, minutes: float) -> Curve:
     last, before = None, learner.seconds
     columns = BarColumn(16), TextColumn("{task.description}"), TimeRemainingColumn(compact=True)
     with Bars(*columns, console=show.console) as bars:
-        task = bars.add_task("filling the memory", total=60 * minutes)
+        task = bars.add_task("beginning to play", total=60 * minutes)
         for last in learner.run(minutes):
             bars.update(task, completed=last.seconds - before, description=_curve(last))
     assert last is not None
@@ -208,6 +208,6 @@ def _stopped(folder: Path, learning: Learning, minutes: float, device: str | Non
     if not (folder / "checkpoint.safetensors").exists():
         return "Stopped, before there was anything to keep."
     again = ["hyperwrap", "breakout", "learn", "-o", str(folder), "--minutes", f"{minutes:g}"]
-    again += ["--games", str(learning.games), "--length", str(learning.length)]
+    again += ["--steps", str(learning.steps), "--games", str(learning.games)]
     again += ["--seed", str(learning.seed), *(["--device", str(device)] if device else [])]
     return f"Stopped; the last checkpoint is kept. To go on: {shlex.join(again)}"
