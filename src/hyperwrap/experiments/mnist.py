@@ -40,7 +40,7 @@ from torch import Tensor
 from hyperwrap import __version__, charts
 from hyperwrap.data.mnist import Mnist
 from hyperwrap.errors import UserError
-from hyperwrap.experiments.results import Row, Run
+from hyperwrap.experiments.results import Row, Run, device_name
 from hyperwrap.plot import Array, Figure, image_grid, images_on_disc, rendered
 from hyperwrap.vae import VAE, Euclidean, Hyperbolic, mlp
 from hyperwrap.vae.latent import Coordinates, Covariance
@@ -233,17 +233,13 @@ def reproduce(
     }
     paths = [run.write(name, content) for name, content in files.items()]
     run.write("groups.jsonl", "".join(map(_line, found.values())).encode())
-    run.finish(rows, remark(protocols, scale), _described(device))
+    run.finish(rows, remark(protocols, scale), device_name(device))
     shutil.rmtree(checkpoints)
     return rows, paths
 
 
 def _shortened(data: Mnist, scale: Scale) -> Mnist:
     return Mnist(data.train, data.validation[: scale.points], data.test[: scale.points])
-
-
-def _described(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 @contextmanager
@@ -310,7 +306,7 @@ class _Job:
         """All that the outcome depends on."""
         sizes = [len(part) for part in self.data]
         versions = {"hyperwrap": __version__, "torch": torch.__version__}
-        device = _described(self.data.train.device)
+        device = device_name(self.data.train.device)
         what = {"group": asdict(self.group), "scale": asdict(self.scale), "seed": self.seed}
         # As it reads after a way through JSON, so that it can be compared with what was kept.
         return json.loads(json.dumps({**what, "images": sizes, "device": device, **versions}))

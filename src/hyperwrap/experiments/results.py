@@ -14,17 +14,20 @@ import platform
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from hyperwrap import __version__
 from hyperwrap.errors import UserError
 
-__all__ = ["Row", "Run", "Table", "commit", "tables", "versions"]
+__all__ = ["Row", "Run", "Table", "as_json", "commit", "device_name", "tables", "versions"]
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,12 @@ class Run:
             "device": device,
             "versions": versions(),
         }
-        self.write("results.json", (json.dumps(results, indent=2, allow_nan=False) + "\n").encode())
+        self.write("results.json", as_json(results))
+
+
+def as_json(content: Mapping[str, Any]) -> bytes:
+    """As it lies in a file."""
+    return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
 
 
 def _owned(folder: Path, command: str) -> bool:
@@ -208,6 +216,11 @@ def commit() -> str | None:
     top, head = answer.stdout.splitlines()
     # An environment inside somebody's repository is not a checkout of hyperwrap.
     return head if Path(top).resolve() / "src" / "hyperwrap" == package else None
+
+
+def device_name(device: torch.device) -> str:
+    """What a person calls it."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def versions() -> dict[str, str]:

@@ -41,7 +41,15 @@ from hyperwrap.embedding.evaluate import evaluate
 from hyperwrap.embedding.recipe import PAPER, Recipe
 from hyperwrap.embedding.train import Kind, Trainer
 from hyperwrap.errors import DivergedError, UserError
-from hyperwrap.experiments.results import Row, Run, commit, tables, versions
+from hyperwrap.experiments.results import (
+    Row,
+    Run,
+    as_json,
+    commit,
+    device_name,
+    tables,
+    versions,
+)
 from hyperwrap.experiments.threads import one_thread
 from hyperwrap.files import write_whole
 from hyperwrap.plot import Curve, Figure, curves, rendered
@@ -349,7 +357,7 @@ class _Job:
             steps=trainer.step,
             training_seconds=round(trained - start, 2),
             evaluation_seconds=round(time.perf_counter() - trained, 2),
-            device=_described(self.device),
+            device=device_name(self.device),
             commit=commit(),
             versions=versions(),
         )
@@ -377,10 +385,6 @@ def _by_n(values: Mapping[int, int], n: int) -> int:
     [3, 3, 1, 1]
     """
     return values[min((key for key in values if key >= n), default=max(values))]
-
-
-def _described(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def summary(cell: Cell, outcome: Outcome) -> str:
@@ -429,7 +433,7 @@ def reproduce(
         for cell, job in jobs.items():
             if cell not in found:
                 found[cell] = job.measure(watch)
-                write_whole(run.folder / "cells" / cell.file, _as_json(found[cell]))
+                write_whole(run.folder / "cells" / cell.file, as_json(asdict(found[cell])))
             watch.finished(cell, found[cell])
     return _finish(run, {cell: found[cell] for cell in _ordered(found)}, scale)
 
@@ -452,10 +456,6 @@ def _threads(graph: Hierarchy) -> AbstractContextManager[None]:
 
 
 # --- what is finished ----------------------------------------------------------------------------
-
-
-def _as_json(outcome: Outcome) -> bytes:
-    return (json.dumps(asdict(outcome), indent=2, allow_nan=False) + "\n").encode()
 
 
 def _finished(folder: Path, jobs: Mapping[Cell, _Job]) -> dict[Cell, Outcome]:
