@@ -189,7 +189,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "time", clock)
 
     def short(**options: Any) -> learning.Learning:
-        small = {"batch": 8, "length": 8, "epochs": 1, "report_every": 0.2}
+        small = {"batch": 8, "ratio": 2.0, "warm_up": 16, "report_every": 0.2}
         return learning.Learning(**options, **small, score_games=2, score_frames=200)
 
     monkeypatch.setattr(breakout, "Learning", short)
@@ -198,7 +198,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_short")
 def test_learn_and_go_on(tmp_path: Path):
     folder = tmp_path / "run"
-    run = ("learn", "-o", folder, "--games", 2, "--steps", 9_000, "--device", "cpu")
+    run = ("learn", "-o", folder, "--steps", 9_000, "--games", 2, "--length", 64, "--device", "cpu")
     result = invoke(*run, "--minutes", 0.02)
     assert result.exit_code == 0, result.output
     assert "Going on" not in result.output
@@ -225,14 +225,14 @@ def test_control_c_while_learning(kept: bool, tmp_path: Path, monkeypatch: pytes
         raise KeyboardInterrupt
 
     monkeypatch.setattr(learning.Learner, "run", interrupted)
-    options = ("--games", 2, "--steps", 9_000, "--device", "cpu")
+    options = ("--steps", 9_000, "--games", 2, "--length", 64, "--device", "cpu")
     result = invoke("learn", "-o", tmp_path, "--minutes", 3, *options)
     assert result.exit_code == 130
     *_, said = result.stderr.splitlines()
     if kept:
         assert said == (
             "Stopped; the last checkpoint is kept. To go on: hyperwrap breakout learn -o "
-            f"{tmp_path} --minutes 3 --steps 9000 --games 2 --seed 0 --device cpu"
+            f"{tmp_path} --minutes 3 --steps 9000 --games 2 --length 64 --seed 0 --device cpu"
         )
     else:
         assert said == "Stopped, before there was anything to keep."

@@ -11,17 +11,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hyperwrap.breakout.curve import Rates, Recent, exploration
+from hyperwrap.breakout.curve import Rates, Recent, ladder
 from hyperwrap.breakout.emulator import ACTIONS, SIDE, STACK, Games, Step
-from hyperwrap.breakout.learn import Learner, Learning, Progress, returns
-from hyperwrap.breakout.player import Player, play
+from hyperwrap.breakout.learn import Learner, Learning, Progress
+from hyperwrap.breakout.player import Player, QNetwork, play
+from hyperwrap.breakout.replay import Replay
 from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.files import write_tensors
 
 pytest.importorskip("ale_py", reason="ale-py is not installed")
 
+CPU = torch.device("cpu")
 FIRE = ACTIONS.index("fire")
-SMALL = Learning(games=4, threads=1, length=12, epochs=2, batch=16, report_every=0.0, score_games=0)
+SMALL = Learning(
+    games=4,
+    threads=1,
+    length=40,
+    warm_up=40,
+    ratio=8,
+    batch=16,
+    report_every=0.0,
+    score_games=0,
+)
 
 
 def actions(steps: int, games: int, seed: int = 0) -> NDArray[np.int64]:
@@ -211,6 +222,95 @@ class Always(Player):
         return np.full(len(screens), self._action)
 
 
+# --- the replay ----------------------------------------------------------------------------------
+
+
+class Naive:
+    """A replay as lists without an end, each screen's four kept as the player saw them."""
+
+    def __init__(self, games: int, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.games = games
+        self.stacks: list[NDArray[np.uint8]] = []
+        self.after: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
+
+    def moment(self) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+        shape = (self.games, SIDE, SIDE)
+        frames = self.random.integers(1, 256, size=shape, dtype=np.uint8)
+        started = self.random.random(self.games) < (0.2 if self.stacks else 2)
+        old = (
+            self.stacks[-1] if self.stacks else np.zeros((self.games, STACK, SIDE, SIDE), np.uint8)
+        )
+        old = np.where(started[:, None, None, None], 0, old)
+        self.stacks.append(np.concatenate([old[:, 1:], frames[:, None]], 1))
+        return frames, started
+
+    def follow(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        actions = self.random.integers(4, size=self.games)
+        rewards = self.random.integers(2, size=self.games)
+        self.after.append((actions, rewards, self.random.random(self.games) < 0.2))
+        return self.after[-1]
+
+    def returns(self, game: int, t: int, n: int, gamma: float) -> tuple[int, float, float]:
+        total = 0.0
+        for k in range(n):
+            _, reward, ended = (each[game] for each in self.after[t + k])
+            total += gamma**k * reward
+            if ended:
+                return self.after[t][0][game], total, 0.0
+        return self.after[t][0][game], total, gamma**n
+
+
+def pixels(screens: Tensor) -> NDArray[np.uint8]:
+    return (255 * screens).round().byte().numpy()
+
+
+class TestReplay:
+    @pytest.mark.parametrize(("moments", "n"), [(5, 3), (12, 1), (13, 3), (40, 3), (41, 5)])
+    def test_it_agrees_with_a_naive_one(self, moments: int, n: int) -> None:
+        """Before the ring is full, when it just is, and after it has gone round."""
+        games, length, gamma = 3, 12, 0.9
+        replay, naive = Replay(games, length, CPU), Naive(games, seed=moments)
+        for _ in range(moments):
+            frames, started = naive.moment()
+            replay.see(torch.from_numpy(frames), torch.from_numpy(started))
+            assert np.array_equal(pixels(replay.now()), naive.stacks[-1])
+            if len(naive.stacks) < moments:  # what follows the newest is not known yet
+                replay.follow(*map(torch.from_numpy, naive.follow()))
+        torch.manual_seed(0)
+        game, t = replay.draw(600, n)
+        first = max(0, moments - length + STACK - 1)
+        assert set(t.tolist()) == set(range(first, moments - n))
+        assert set(game.tolist()) == set(range(games))
+        screens, later = (pixels(replay.screens(game, t + k)) for k in (0, n))
+        returns = torch.stack(replay.returns(game, t, n, gamma), 1)
+        for i in range(0, 600, 5):
+            g, moment = int(game[i]), int(t[i])
+            assert np.array_equal(screens[i], naive.stacks[moment][g])
+            assert np.array_equal(later[i], naive.stacks[moment + n][g])
+            expected = naive.returns(g, moment, n, gamma)
+            assert returns[i].tolist() == pytest.approx(expected, rel=1e-6)
+
+    def test_it_shows_what_the_emulator_shows(self, tmp_path: Path) -> None:
+        """Through the learner's own loop, over lost lives and ends of games."""
+        learner = Learner(replace(SMALL, games=2, warm_up=10**6, length=500), tmp_path)
+        learner._begin()
+        starts = 0
+        for _ in range(220):
+            step = _advance(learner)
+            assert np.array_equal(pixels(learner.replay.now()), step.screens)
+            starts += int(step.started.sum())
+        assert starts >= 1
+
+
+def _advance(learner: Learner) -> Step:
+    """A step of the games as the learner takes it, without learning."""
+    learner.games.send(learner._act().numpy())
+    step = learner.games.receive()
+    learner._remember(step)
+    return step
+
+
 # --- learning ------------------------------------------------------------------------------------
 
 
@@ -246,12 +346,12 @@ class Toy:
 
 
 def toy(folder: Path, **settings: Any) -> Learner:
-    learning = replace(SMALL, learning_rate=1e-3, gamma=0.5, **settings)
+    learning = replace(SMALL, learning_rate=1e-3, average=0.2, gamma=0.5, n=2, **settings)
     return Learner(learning, folder, games=cast(Games, Toy(learning.games)))
 
 
 def reports(learner: Learner, count: int) -> list[Progress]:
-    """As many reports as are wanted; one comes whenever there was something to learn from."""
+    """As many reports as are wanted; one comes after every step of the games."""
     found = []
     for progress in learner.run(minutes=5.0):
         found.append(progress)
@@ -260,144 +360,104 @@ def reports(learner: Learner, count: int) -> list[Progress]:
     return found
 
 
-class TestReturns:
-    def test_they_agree_with_the_sum_over_all_horizons(self) -> None:
-        """``G_t = (1 − λ) Σ_k λ^{k−1} (k steps, then V)``, the last weight being what is left."""
-        torch.manual_seed(0)
-        length, gamma, lambda_ = 7, 0.9, 0.6
-        rewards, values = torch.rand(length, 2).double(), torch.rand(length + 1, 2).double()
-        ends = torch.tensor([[0, 1, 0, 0, 0, 0, 0], [0] * 7]).T.bool()
-        found = returns(rewards, ends, values, gamma, lambda_)
-        for game in range(2):
-            for t in range(length):
-                expected, weight = 0.0, 1.0
-                for k in range(1, length - t + 1):
-                    total, ended = self._ahead(rewards, ends, values, gamma, game, t, k)
-                    last = ended or t + k == length
-                    expected += weight * (1.0 if last else 1 - lambda_) * total
-                    if last:
-                        break
-                    weight *= lambda_
-                assert found[t, game].item() == pytest.approx(expected, rel=1e-12)
-
-    @staticmethod
-    def _ahead(
-        rewards: Tensor, ends: Tensor, values: Tensor, gamma: float, game: int, t: int, k: int
-    ) -> tuple[float, bool]:
-        """The rewards of ``k`` steps and the value after them, or none after an end."""
-        total = 0.0
-        for i in range(k):
-            total += gamma**i * rewards[t + i, game].item()
-            if ends[t + i, game]:
-                return total, True
-        return total + gamma**k * values[t + k, game].item(), False
-
-
 class TestLearner:
     def test_it_learns_to_press_what_the_screen_shows(self, tmp_path: Path) -> None:
-        learner = toy(tmp_path, games=8, length=8, explore=400)
-        reports(learner, 14)
+        learner = toy(tmp_path, games=8, ratio=4)
+        found = reports(learner, 45)
         games = cast(Toy, learner.games)
         before = games.right
-        learner._collect(Rates(0, 0, 0.0))
+        for _ in range(40):
+            _advance(learner)
         # ε is .1 or less; by chance a quarter would be right.
-        assert (games.right - before) / 64 > 0.7
-        # Rewards of 1 (clipped from 7), and half of as much again for each step after it.
-        assert 0.8 < learner._values.mean() < 2.2
-
-    def test_it_sees_what_the_emulator_shows(self, tmp_path: Path) -> None:
-        """Over lost lives and ends of games; and stores what was pressed and came of it."""
-        learner = Learner(replace(SMALL, games=2, length=220), tmp_path)
-        shown: list[Step] = []
-        receive = learner.games.receive
-
-        def watched() -> Step:
-            shown.append(receive())
-            return shown[-1]
-
-        learner.games.receive = watched
-        learner._begin()
-        first = learner._seen.numpy().copy()
-        learner._collect(Rates(0, 0, 0.0))
-        expected = [first, *(step.screens for step in shown[:-1])]
-        assert np.array_equal(learner._screens.numpy(), np.stack(expected))
-        assert np.array_equal(learner._seen.numpy(), shown[-1].screens)
-        assert any(step.started.any() for step in shown)
-        facts = {
-            "_actions": [step.actions for step in shown],
-            "_rewards": [np.sign(step.points) for step in shown],
-            "_ends": [step.lost_life | step.over | step.started for step in shown],
-            "_weights": [~step.started for step in shown],
-        }
-        for name, values in facts.items():
-            assert np.array_equal(getattr(learner, name).numpy(), np.stack(values))
-        again = returns(learner._rewards, learner._ends, learner._values, 0.99, 0.65)
-        assert torch.equal(learner._goals, again)
-
-    def test_games_explore_less_and_less(self) -> None:
-        assert exploration(9, 1.0).tolist() == [1.0] * 9
-        late = exploration(9, 0.0)
-        assert late == pytest.approx([0.1, *[0.01] * 7, 0.1])
+        assert (games.right - before) / (40 * 8) > 0.7
+        # Twice the reward of 1 (clipped from 7), as γ is a half, where all is pressed right.
+        assert 0.8 < found[-1].value < 2.2
+        assert found[0].updates == 0
+        assert found[-1].step == 45 * 8
 
     def test_a_kill_and_a_resumption_continue_the_curve(self, tmp_path: Path) -> None:
-        reports(learner := toy(tmp_path, save_every=0.0), 5)
-        # The generator is dropped here, as by a kill: what was saved is of the time before.
-        again, each = toy(tmp_path, save_every=0.0), SMALL.games * SMALL.length
-        assert again.step == learner.step - each
-        assert again.updates == learner.updates * 4 // 5
+        reports(learner := toy(tmp_path, save_every=0.0), 15)
+        # The generator is dropped here, as by a kill: what was saved is of the step before.
+        again = toy(tmp_path, save_every=0.0)
+        assert again.step == learner.step - SMALL.games
+        assert again.updates == learner.updates - SMALL.updates
         assert 0 < again.seconds <= learner.seconds
         found = reports(again, 3)
         lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-        assert [line["step"] for line in lines] == [each * (i + 1) for i in range(7)]
+        assert [line["step"] for line in lines] == [SMALL.games * (i + 1) for i in range(17)]
         assert found[0].seconds > again.seconds - 60
         assert sorted(line["seconds"] for line in lines) == [line["seconds"] for line in lines]
 
-    def test_a_checkpoint_holds_network_and_moments_to_the_bit(self, tmp_path: Path) -> None:
-        reports(learner := toy(tmp_path), 3)
+    def test_a_checkpoint_holds_networks_and_moments_to_the_bit(self, tmp_path: Path) -> None:
+        reports(learner := toy(tmp_path), 15)
         learner.save()
         again = toy(tmp_path)
-        own, found = (each.network.state_dict() for each in (learner, again))
-        assert all(torch.equal(own[key], found[key]) for key in own)
+        for name in ("network", "average"):
+            own, found = (getattr(each, name).state_dict() for each in (learner, again))
+            assert all(torch.equal(own[key], found[key]) for key in own)
         states = learner.optimizer.state_dict()["state"], again.optimizer.state_dict()["state"]
         assert states[0].keys() == states[1].keys()
         for index, state in states[0].items():
             assert all(torch.equal(t, states[1][index][key]) for key, t in state.items())
-        # The same update from there, what is learned from being made the same.
-        for name in ("_screens", "_actions", "_goals", "_weights", "_index"):
-            setattr(again, name, getattr(learner, name))
+        # The same update from there: replay and randomness made the same.
+        again.replay = learner.replay
         for each in (learner, again):
-            each.optimizer.param_groups[0]["lr"] = 1e-3
+            torch.manual_seed(1)
+            each._set_rate()
             each._one_update()
         pairs = zip(learner.network.parameters(), again.network.parameters(), strict=True)
         assert all(torch.equal(own, found) for own, found in pairs)
 
-    def test_an_update_follows_the_gradient_of_the_mean_square(self, tmp_path: Path) -> None:
-        """Against the formula, written out for each step; a step without weight has no part."""
-        learner = toy(tmp_path)
+    def test_a_resumed_learner_does_not_play_at_random_while_the_replay_fills(
+        self, tmp_path: Path
+    ) -> None:
+        toy(tmp_path).save()
+        fresh, resumed = toy(tmp_path / "new"), toy(tmp_path)
+        for each in (fresh, resumed):
+            each._begin()
+        assert (fresh._explore == 1).all()
+        assert torch.equal(resumed._explore, torch.from_numpy(ladder(SMALL.games)))
+        assert resumed._moments == 4 * fresh._moments == 40
+
+    def test_an_update_is_double_and_moves_the_average(self, tmp_path: Path) -> None:
+        """Against the formulas, written out for each row of the batch."""
+        learner = toy(tmp_path, warm_up=10**6)
         learner._begin()
-        learner._collect(Rates(0, 0, 0.0))
-        learner._weights[3, 1] = 0
-        learner._index.copy_(torch.arange(len(learner._index)))
-        total = torch.zeros(())
-        for k in range(len(learner._index)):
-            i, game = divmod(k, SMALL.games)
-            q = learner.network(learner._screens[i, game][None] / 255)[0]
-            error = q[learner._actions[i, game]] - learner._goals[i, game]
-            total = total + (0 if (i, game) == (3, 1) else error.square() / 2)
-        loss = total / len(learner._index)
-        expected = torch.autograd.grad(loss, list(learner.network.parameters()))
+        for _ in range(12):
+            _advance(learner)
+        t, average = learner.learning, QNetwork()
+        average.load_state_dict(learner.average.state_dict())
+        torch.manual_seed(3)
+        game, moment = learner.replay.draw(t.batch, t.n)
+        action, reward, discount = learner.replay.returns(game, moment, t.n, t.gamma)
+        now, later = (learner.replay.screens(game, moment + k) for k in (0, t.n))
+        losses = []
+        with torch.no_grad():
+            for i in range(t.batch):
+                best = learner.network(later[i : i + 1])[0].argmax()
+                y = reward[i] + discount[i] * learner.average(later[i : i + 1])[0, best]
+                error = (learner.network(now[i : i + 1])[0, action[i]] - y).abs()
+                losses.append(error**2 / 2 if error < 1 else error - 0.5)
+        torch.manual_seed(3)
         learner._one_update()
-        assert learner._sums[0].item() == pytest.approx(loss.item(), rel=1e-4)
-        for parameter, gradient in zip(learner.network.parameters(), expected, strict=True):
-            torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=1e-6)
+        assert learner._sums[0].item() == pytest.approx(float(sum(losses)) / t.batch, rel=1e-4)
+        for mean, old, new in zip(
+            learner.average.parameters(),
+            average.parameters(),
+            learner.network.parameters(),
+            strict=True,
+        ):
+            torch.testing.assert_close(mean, old + t.average * (new - old))
 
     def test_the_rate_falls_to_nothing_and_learning_ends_with_the_last_step(
         self, tmp_path: Path
     ) -> None:
-        learner = toy(tmp_path, steps=3 * SMALL.games * SMALL.length)
-        found = list(learner.run(minutes=5.0))
-        assert found[-1].step == learner.learning.steps
-        assert learner.optimizer.param_groups[0]["lr"] == 0
+        learner = toy(tmp_path, steps=30 * SMALL.games)
+        rates = []
+        for progress in learner.run(minutes=5.0):
+            rates.append((progress.step, learner.optimizer.param_groups[0]["lr"]))
+        assert rates[-1][0] == learner.learning.steps
+        assert rates[-1][1] == pytest.approx(1e-3 / 30)  # of the last step, which began before
 
     def test_a_loss_that_is_not_finite_stops_it(self, tmp_path: Path) -> None:
         learner = toy(tmp_path)
@@ -417,10 +477,13 @@ class TestLearner:
             toy(tmp_path)
 
     def test_breakout_itself_from_the_start_to_the_score(self, tmp_path: Path) -> None:
-        each = SMALL.games * SMALL.length
-        learning = replace(SMALL, steps=2 * each, score_games=2, score_frames=200)
-        *_, last = Learner(learning, tmp_path).run(minutes=5.0)
-        assert (last.step, last.updates) == (2 * each, 2 * SMALL.epochs * each // SMALL.batch)
+        learning = replace(SMALL, warm_up=12, score_games=2, score_frames=200)
+        learner = Learner(learning, tmp_path)
+        learner._begin()
+        for _ in range(8):
+            learner._advance(Rates(0, 0, 0.0))
+        *_, last = learner.run(minutes=0.0)
+        assert (last.step, last.updates) == (32, 5 * learning.updates)
         assert last.score is not None
         assert len(last.score) == 2
         player = Player.load(tmp_path / "player.safetensors")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hyperwrap.breakout.emulator import Step
 
-__all__ = ["Progress", "Rates", "Recent", "exploration"]
+__all__ = ["Progress", "Rates", "Recent", "ladder"]
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,15 @@ class Progress:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-def exploration(games: int, left: float) -> NDArray[np.float32]:
-    """ε of each game: .01, or .1 for every eighth, as when frames are collected.
+def ladder(games: int) -> NDArray[np.float32]:
+    """ε of each game: 0.4^(1 + 7i/(games − 1)), and 0.1 for every eighth.
 
-    While ``left``, which falls from 1 to 0, is more, it is that.
-
-    >>> exploration(3, 0.05)
-    array([0.1 , 0.05, 0.05], dtype=float32)
+    >>> ladder(4).round(4)
+    array([0.1   , 0.0472, 0.0056, 0.0007], dtype=float32)
     """
-    epsilon = np.full(games, 0.01, np.float32)
+    epsilon = 0.4 ** (1 + 7 * np.arange(games) / max(games - 1, 1))
     epsilon[::8] = 0.1
-    return np.maximum(epsilon, np.float32(left))
+    return epsilon.astype(np.float32)
 
 
 @dataclass

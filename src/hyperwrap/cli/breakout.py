@@ -58,7 +58,7 @@ def collect(
     """Play games and keep every frame: 100,000 take minutes on 2 cores, and 2 MB."""
     who = Player.load(player)
     try:
-        with one_thread(), _frame_bar(frames) as watch:
+        with one_thread(), frame_bar(frames) as watch:
             new = data.collect(output, who, frames, seed=seed, epsilon=epsilon, watch=watch)
     except KeyboardInterrupt:
         again = ["hyperwrap", "breakout", "collect", "-o", str(output), "--frames", str(frames)]
@@ -85,7 +85,7 @@ def _games(points: list[int]) -> str:
 
 
 @contextmanager
-def _frame_bar(total: int) -> Iterator[Callable[[Progress], None]]:
+def frame_bar(total: int) -> Iterator[Callable[[Progress], None]]:
     """A bar of frames; the first call says how many of them there are from before."""
     numbers = TextColumn("{task.fields[numbers]}")
     columns = BarColumn(16), MofNCompleteColumn(), numbers, _Pace()
@@ -159,6 +159,9 @@ def learn(
         int, typer.Option(min=1, help="Of all games together, until it is done.")
     ] = Learning.steps,
     games: Annotated[int, typer.Option(min=1, help="Played side by side.")] = Learning.games,
+    length: Annotated[
+        int, typer.Option(min=64, help="Screens of each game in memory; 7 KB each.")
+    ] = Learning.length,
     seed: Seed = 0,
     device: Device = None,
 ) -> None:
@@ -166,7 +169,7 @@ def learn(
     where = the_device(device)
     if where.type == "cpu":
         show.line("Note: on a CPU this is only for a try; it takes too long.", show.errors)
-    learning = Learning(steps=steps, games=games, seed=seed)
+    learning = Learning(steps=steps, games=games, length=length, seed=seed)
     learner = Learner(learning, output, where)
     if learner.step:
         show.line(f"Going on from step {learner.step:,}.")
@@ -188,7 +191,7 @@ def _learn(learner: Learner, minutes: float) -> Curve:
     last, before = None, learner.seconds
     columns = BarColumn(16), TextColumn("{task.description}"), TimeRemainingColumn(compact=True)
     with Bars(*columns, console=show.console) as bars:
-        task = bars.add_task("beginning to play", total=60 * minutes)
+        task = bars.add_task("filling the memory", total=60 * minutes)
         for last in learner.run(minutes):
             bars.update(task, completed=last.seconds - before, description=_curve(last))
     assert last is not None
@@ -209,5 +212,6 @@ def _stopped(folder: Path, learning: Learning, minutes: float, device: str | Non
         return "Stopped, before there was anything to keep."
     again = ["hyperwrap", "breakout", "learn", "-o", str(folder), "--minutes", f"{minutes:g}"]
     again += ["--steps", str(learning.steps), "--games", str(learning.games)]
+    again += ["--length", str(learning.length)]
     again += ["--seed", str(learning.seed), *(["--device", str(device)] if device else [])]
     return f"Stopped; the last checkpoint is kept. To go on: {shlex.join(again)}"

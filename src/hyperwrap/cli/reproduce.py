@@ -115,6 +115,86 @@ def mnist(
     show.results(run, rows, mnist.remark(protocols, scale), figures)
 
 
+class _Geometry(StrEnum):
+    VANILLA = "vanilla"
+    HYPERBOLIC = "hyperbolic"
+
+
+@reproduce.command()
+def breakout(
+    output: Output = Path("runs/breakout"),
+    seed: Seed = 0,
+    device: Device = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A short look, minutes on a CPU; not the numbers.")
+    ] = False,
+    frames: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Frames that `hyperwrap breakout collect` wrote; if not given, the player that "
+            "comes along plays first.",
+        ),
+    ] = None,
+    geometry: Annotated[
+        list[_Geometry] | None, typer.Option(help="Of the latent space; both by default.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Models of each geometry; 3 by default.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="How long to train; 300 by default.")
+    ] = None,
+    beta: Annotated[
+        float, typer.Option(min=0, help="Weight of the KL term after the warm-up.")
+    ] = 4.0,
+    coordinates: Annotated[
+        Literal["hyperboloid", "tangent"],
+        typer.Option(help="In which the decoder sees a hyperbolic latent; the paper: hyperboloid."),
+    ] = "hyperboloid",
+) -> None:
+    """§5.3 and Appendix C.3: VAEs of the frames of Breakout; distance from the origin and points.
+
+    Goes on with the models that the folder lacks; tables and figures are of all models there.
+    """
+    from hyperwrap.breakout.frames import read
+    from hyperwrap.experiments import breakout
+
+    where, scale = the_device(device), breakout.QUICK if quick else breakout.FULL
+    wanted = breakout.wanted_models(
+        scale,
+        seed,
+        geometries=geometry or list(_Geometry),
+        seeds=seeds,
+        epochs=epochs,
+        beta=beta,
+        coordinates=coordinates,
+    )
+    run = Run(output, "hyperwrap reproduce breakout", seed)
+    if where.type == "cpu" and not quick:
+        show.line("Note: on a CPU this takes days; --quick is a short look.", show.errors)
+    path = frames or _collected(output / "frames.safetensors", scale.frames, seed)
+    with show.console.status("Reading the frames"):
+        data = read(path)
+    with show.bars(breakout.steps(wanted, data, scale)) as training:
+        watch = breakout.Watch(training, lambda *done: show.line(breakout.summary(*done)))
+        found = breakout.reproduce(run, data, wanted, watch, scale=scale, device=where)
+    show.results(run, found.rows, found.remark, found.figures)
+
+
+def _collected(path: Path, frames: int, seed: int) -> Path:
+    """Frames of the player that comes along, played now unless they are there already."""
+    from hyperwrap.breakout.frames import collect
+    from hyperwrap.breakout.player import Player
+    from hyperwrap.cli.breakout import frame_bar
+    from hyperwrap.experiments.threads import one_thread
+
+    player = Player.load()
+    with one_thread(), frame_bar(frames) as watch:
+        collect(path, player, frames, seed=seed, watch=watch)
+    return path
+
+
 class _Kind(StrEnum):
     HYPERBOLIC = "hyperbolic"
     EUCLIDEAN = "euclidean"
