@@ -21,24 +21,32 @@ with needs_extra("plot"):
     from matplotlib.colors import BoundaryNorm, Normalize
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-    from matplotlib.patches import Circle, Patch
+    from matplotlib.patches import Circle, Patch, Rectangle
     from matplotlib.patheffects import withStroke
     from matplotlib.ticker import MaxNLocator
 
 __all__ = [
+    "Band",
+    "Cloud",
     "Curve",
     "DensityPair",
     "ErrorCurve",
+    "GameOnDisc",
     "PointPanel",
     "TreePanel",
+    "bands",
     "boxes_by_label",
+    "clouds",
     "curves",
     "density_pairs",
     "errors_by_radius",
+    "game_on_disc",
     "image_grid",
     "images_on_disc",
     "points_by_label",
     "rendered",
+    "screens_in_panels",
+    "screens_in_rows",
     "trees",
 ]
 
@@ -575,3 +583,203 @@ def _label_curves(axes: Axes, title: str, name: str, ticks: set[float]) -> None:
     axes.set_title(title, size=10, pad=5)
     axes.legend(frameon=False, fontsize=7.5)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+# --- screens of a game ---------------------------------------------------------------------------
+
+_SCREEN: dict[str, Any] = {"cmap": "gray", "vmin": 0, "vmax": 1, "interpolation": "nearest"}
+_THUMB, _SEAM = 0.62, 0.05  # in inches
+
+
+def screens_in_rows(
+    groups: Mapping[str, Array], columns: Sequence[str], *, axis_label: str
+) -> Figure:
+    """Groups of rows of screens ``(rows, columns, height, width)``, entries in ``[0, 1]``.
+
+    A group has its name at the left; the columns are named once, above, and what the names are.
+    """
+    left, top, between = 0.3, 0.5, 0.16
+    counts = [len(rows) for rows in groups.values()]
+    width = left + len(columns) * (_THUMB + _SEAM) + 0.1
+    height = top + sum(counts) * (_THUMB + _SEAM) + between * (len(counts) - 1) + 0.1
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height))
+        y = height - top
+        for name, rows in groups.items():
+            tall = len(rows) * (_THUMB + _SEAM)
+            place = (0.5 * left / width, (y - tall / 2) / height)
+            figure.text(*place, name, rotation=90, ha="center", va="center", size=10)
+            for row in rows:
+                y -= _THUMB + _SEAM
+                for i, image in enumerate(row):
+                    _draw_screen(figure, image, left + i * (_THUMB + _SEAM), y)
+            y -= between
+        for i, name in enumerate(columns):
+            x = left + i * (_THUMB + _SEAM) + _THUMB / 2
+            figure.text(x / width, (height - top + 0.03) / height, name, ha="center", size=8)
+        middle = left + len(columns) * (_THUMB + _SEAM) / 2
+        figure.text(middle / width, (height - 0.22) / height, axis_label, ha="center", size=10)
+    return figure
+
+
+def _draw_screen(figure: Figure, image: Array, left: float, bottom: float) -> None:
+    axes = _axes(figure, left, bottom, _THUMB, _THUMB)
+    axes.imshow(image, **_SCREEN)
+    axes.set_axis_off()
+
+
+def screens_in_panels(panels: Mapping[str, Array], *, columns: int, across: int) -> Figure:
+    """A square of screens ``(N, height, width)``, ``across`` in a row, for each title."""
+    side, margin, heading = 2.05, 0.12, 0.24
+    rows = -(-len(panels) // columns)
+    width = margin + columns * (side + margin)
+    height = margin + rows * (side + margin + heading)
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height))
+        for i, (title, images) in enumerate(panels.items()):
+            row, column = divmod(i, columns)
+            bottom = height - (row + 1) * (side + margin + heading)
+            axes = _axes(figure, margin + column * (side + margin), bottom, side, side)
+            axes.imshow(_tiled(images, across, seam=3), **_SCREEN)
+            axes.set_title(title, size=10, pad=4)
+            axes.set_axis_off()
+    return figure
+
+
+def _tiled(images: Array, across: int, *, seam: int) -> Array:
+    """One picture of all, ``across`` in a row, with white seams of so many pixels between them."""
+    down = -(-len(images) // across)
+    _, height, width = images.shape
+    canvas = np.ones((down * (height + seam) - seam, across * (width + seam) - seam))
+    for i, image in enumerate(images):
+        y, x = (i // across) * (height + seam), (i % across) * (width + seam)
+        canvas[y : y + height, x : x + width] = image
+    return canvas
+
+
+@dataclass(frozen=True)
+class GameOnDisc:
+    """A game in the unit disc: ``path (T, 2)`` of all its frames, with ``points (T,)``; screens
+    ``(m, height, width)`` of those frames that ``shown (m,)`` names.
+
+    ``rings`` are circles about the origin, radius and name of each.
+    """
+
+    path: Array
+    points: NDArray[np.integer]
+    shown: NDArray[np.integer]
+    screens: Array
+    rings: Mapping[float, str]
+
+
+def game_on_disc(game: GameOnDisc, *, side: float = 0.2) -> Figure:
+    """Screens of a game at their places, framed in the colour of its points; a dot a frame."""
+    norm = Normalize(0, max(1, game.points.max()))
+    colours = matplotlib.colormaps[_DEPTHS](norm(game.points))
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(6.9, 6.1))
+        axes = _axes(figure, 0.05, 0.05, 6, 6)
+        _draw_rings(axes, game.rings)
+        axes.scatter(*game.path.T, c=colours, s=4, linewidths=0, zorder=2)
+        for i, image in zip(game.shown, game.screens, strict=True):
+            x, y = game.path[i]
+            square = (x - side / 2, x + side / 2, y - side / 2, y + side / 2)
+            axes.imshow(image, extent=square, zorder=3, **_SCREEN)
+            corner = (x - side / 2, y - side / 2)
+            frame: dict[str, Any] = {"facecolor": "none", "linewidth": 2, "zorder": 4}
+            axes.add_patch(Rectangle(corner, side, side, edgecolor=colours[i], **frame))
+        axes.plot(0, 0, zorder=1, **_ZERO)
+        _draw_rim(axes)
+        bar = figure.colorbar(
+            ScalarMappable(norm, _DEPTHS), cax=_axes(figure, 6.22, 1.3, 0.12, 3.5)
+        )
+        bar.set_label("points")
+        bar.ax.tick_params(length=2, labelsize=8)
+        bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]
+    return figure
+
+
+def _draw_rings(axes: Axes, rings: Mapping[float, str]) -> None:
+    """Thin circles, named a little to the left of the top."""
+    look: dict[str, Any] = {"facecolor": "none", "edgecolor": "0.8", "linewidth": 0.6}
+    behind = [withStroke(linewidth=3, foreground="white")]
+    for radius, name in rings.items():
+        axes.add_patch(Circle((0, 0), radius, zorder=0, **look))
+        text: dict[str, Any] = {"ha": "center", "va": "center", "size": 8, "color": "0.35"}
+        axes.text(-0.26 * radius, 0.966 * radius, name, zorder=1, path_effects=behind, **text)
+    axes.text(-1, -1, "rings: distance from the origin", size=8, color="0.35")
+
+
+# --- clouds and bands ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Points ``(N,)`` by ``(N,)``, with lines through or around them."""
+
+    title: str
+    x: Array
+    y: Array
+    lines: Sequence[Curve] = ()
+
+
+def clouds(panels: Sequence[Cloud], *, axes_labels: tuple[str, str]) -> Figure:
+    """Panels side by side, each with its own scale of ``y`` from 0."""
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(0.4 + 3.3 * len(panels), 2.9), layout="constrained")
+        row = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axes, cloud in zip(row, panels, strict=True):
+            dots: dict[str, Any] = {"s": 2, "color": "0.6", "alpha": 0.5, "linewidths": 0}
+            axes.scatter(cloud.x, cloud.y, rasterized=True, **dots)
+            for line in cloud.lines:
+                colour = _FAMILIES[line.family][0]
+                axes.plot(line.x, line.y, line.line, color=colour, label=line.label, linewidth=1.4)
+            axes.set(xlabel=axes_labels[0], ylim=(0, None), xlim=(0, None))
+            axes.set_title(cloud.title, size=10, pad=5)
+            axes.spines[["top", "right"]].set_visible(False)
+            if cloud.lines:
+                axes.legend(frameon=False, fontsize=8)
+        row[0].set_ylabel(axes_labels[1])
+    return figure
+
+
+@dataclass(frozen=True)
+class Band:
+    """A curve and what lies between ``low`` and ``high`` around it; colours go by ``family``."""
+
+    label: str
+    x: Sequence[float]
+    y: Array
+    low: Array
+    high: Array
+    family: int
+
+
+def bands(
+    drawn: Sequence[Band],
+    beside: Sequence[Curve],
+    ticks: Sequence[float],
+    *,
+    axes_labels: tuple[str, str],
+) -> Figure:
+    """Curves with bands, and thin ones without, over an axis that is linear up to 1 and logarithmic
+    from there.
+    """
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(5.2, 3.5), layout="constrained")
+        axes = figure.subplots()
+        for band in drawn:
+            colour, marker = _FAMILIES[band.family]
+            look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4}
+            axes.fill_between(band.x, band.low, band.high, color=colour, alpha=0.18, linewidth=0)
+            axes.plot(band.x, band.y, linewidth=1.2, label=band.label, **look)
+        for curve in beside:
+            colour = _FAMILIES[curve.family][0]
+            axes.plot(curve.x, curve.y, curve.line, color=colour, linewidth=1, label=curve.label)
+        axes.set_xscale("symlog", linthresh=1, linscale=0.4)
+        axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
+        axes.minorticks_off()
+        axes.set(xlabel=axes_labels[0], ylabel=axes_labels[1], ylim=(0, None))
+        figure.legend(loc="outside lower center", ncols=2, frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure

@@ -66,6 +66,13 @@ class Row:
 
 
 def _number(x: float) -> str:
+    """Three digits, or as many as it takes.
+
+    >>> _number(0.76712), _number(-137.694), _number(5504.21)
+    ('0.767', '-137.69', '5,504.2')
+    """
+    if abs(x) >= 1000:
+        return f"{x:,.1f}"
     return f"{x:.2f}" if _in_hundredths(x) else f"{x:.3g}"
 
 

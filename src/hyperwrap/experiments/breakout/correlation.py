@@ -1,0 +1,109 @@
+"""Distance from the origin against points: correlations, and how sure of them the games make us.
+
+Frames of one game are alike, so frames are not what is drawn anew to see how a correlation varies,
+games are: as many as there are, with replacement, each with all its frames (the bootstrap). Models
+are taken as they are; how much they vary is seen by training with several seeds.
+
+The interval of a correlation ``r`` is ``tanh(atanh r ± 1.96 s)``, with ``s`` the standard deviation
+of ``atanh r`` among such drawings. With few games the middle 95 % of the drawings would be too
+narrow: in a simulation of 8 games they held the truth in 67 % of cases, this one in 94 %. For a
+difference, where the two correlations stay close, the middle 95 % do (91 % with 8 games, 94 % with
+40).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Interval", "difference", "interval", "pearson", "spearman"]
+
+Array = NDArray[np.float64]
+RESAMPLES = 10_000
+
+
+class Interval(NamedTuple):
+    """Of 95 %, by drawing games anew; NaN with fewer than two games."""
+
+    low: float
+    high: float
+
+
+def pearson(a: NDArray[np.generic], b: NDArray[np.generic]) -> float:
+    """Pearson's correlation of ``(T,)`` and ``(T,)``; NaN if either is constant.
+
+    >>> round(pearson(np.array([1, 2, 3]), np.array([2, 4, 7])), 3)
+    0.993
+    """
+    everything = np.zeros(len(a), np.int64)
+    return _pearson(_sums(a, b, everything).sum(0)).item()
+
+
+def spearman(a: NDArray[np.generic], b: NDArray[np.generic]) -> float:
+    """Pearson's correlation of the ranks; those that are equal share a rank.
+
+    >>> round(spearman(np.array([1, 2, 9]), np.array([2, 4, 4])), 3)
+    0.866
+    """
+    return pearson(_ranks(a), _ranks(b))
+
+
+def _ranks(a: NDArray[np.generic]) -> Array:
+    _, place, count = np.unique(a, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count - 1) / 2)[place]
+
+
+def interval(
+    radii: Sequence[Array], points: NDArray[np.generic], game: NDArray[np.integer], seed: int
+) -> Interval:
+    """Of the mean correlation of several models' ``radii (T,)`` with ``points (T,)``."""
+    z = np.arctanh(_resampled(radii, points, game, seed))
+    middle = np.arctanh(np.mean([pearson(r, points) for r in radii]))
+    apart = 1.96 * np.std(z[np.isfinite(z)]) if np.isfinite(z).any() else np.nan
+    return Interval(np.tanh(middle - apart).item(), np.tanh(middle + apart).item())
+
+
+def difference(
+    a: Sequence[Array],
+    b: Sequence[Array],
+    points: NDArray[np.generic],
+    game: NDArray[np.integer],
+    seed: int,
+) -> Interval:
+    """Of ``a``'s mean correlation less ``b``'s, both with the same games each time."""
+    values = _resampled(a, points, game, seed) - _resampled(b, points, game, seed)
+    finite = values[np.isfinite(values)]
+    low, high = np.quantile(finite, [0.025, 0.975]) if len(finite) else (np.nan, np.nan)
+    return Interval(float(low), float(high))
+
+
+def _resampled(
+    radii: Sequence[Array], points: NDArray[np.generic], game: NDArray[np.integer], seed: int
+) -> Array:
+    """The mean correlation for each drawing of games, ``(RESAMPLES,)``."""
+    games = len(np.unique(game))
+    if games < 2:
+        return np.full(1, np.nan)
+    even = np.full(games, 1 / games)
+    times = np.random.default_rng(seed).multinomial(games, even, size=RESAMPLES)
+    return np.mean([_pearson(times @ _sums(r, points, game)) for r in radii], axis=0)
+
+
+def _sums(a: NDArray[np.generic], b: NDArray[np.generic], game: NDArray[np.integer]) -> Array:
+    """What a correlation is made of, for each game: 1, a, b, a², b², ab, summed, ``(games, 6)``."""
+    x, y = (each.astype(np.float64) for each in (a, b))
+    x, y = x - x.mean(), y - y.mean()
+    terms = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], 1)
+    place = np.unique(game, return_inverse=True)[1]
+    sums = np.zeros((place.max() + 1, 6))
+    np.add.at(sums, place, terms)
+    return sums
+
+
+def _pearson(sums: Array) -> Array:
+    """The correlation of frames with these sums, ``(..., 6) → (...)``."""
+    n, a, b, aa, bb, ab = np.moveaxis(sums, -1, 0)
+    spread = (n * aa - a * a) * (n * bb - b * b)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(spread > 0, (n * ab - a * b) / np.sqrt(spread), np.nan)

@@ -1,0 +1,100 @@
+"""What a screen of Breakout shows: how much of the wall is left, and what the points say of that.
+
+On the console's screen of 210 × 160 pixels the wall takes the lines 57 to 92 and the columns 8 to
+151: 6 rows of 18 blocks, 6 × 8 pixels each. Scaled to 84 × 84 and with two pixels cropped on each
+side that is 20.8 to 35.2 downward and 2.2 to 77.8 across. The region ``R`` is all pixels that lie
+wholly inside: rows 21 to 34, columns 3 to 76, 1036 of them.
+
+On a start screen the gray of ``R`` is 121.9 in the mean and 85 in its darkest blocks, those of the
+lowest row; the background has 0. The threshold is half that mean, 61. Where scaling blurred the
+edges of blocks, about as much is lost by it as is won. All of the full wall is above it. So the
+*remaining-block ratio* of a screen, the share of ``R`` above the threshold divided by that of the
+full wall, is that share itself. The ball, where it is in ``R``, adds less than .01.
+
+A screen that is black all over has a ratio of 0 as well, but is none of the game's. What tells them
+apart are the sides of the field, which are there at all times: the two outermost columns left and
+right, rows 36 to 69, always of gray 142. The *ratio of the sides* is the share of them above the
+threshold.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = [
+    "BLOCKS",
+    "REGION",
+    "THRESHOLD",
+    "WALL",
+    "block_ratio",
+    "blocks_left",
+    "gray",
+    "scaled",
+    "side_ratio",
+]
+
+REGION = (slice(21, 35), slice(3, 77))
+THRESHOLD = 61
+BLOCKS = 108
+WALL = 36 * (1 + 4 + 7)
+"""Points of a whole wall: the two lowest rows give 1 a block, those in the middle 4, the top 7."""
+
+
+def scaled(screens: Tensor) -> Tensor:
+    """Gray values 0 to 255 to what the models see, ``[−1, 1]``."""
+    return screens.float() / 127.5 - 1
+
+
+def gray(x: Tensor) -> Tensor:
+    """Back from ``[−1, 1]``; what a model makes may lie outside of 0 to 255."""
+    return (x + 1) * 127.5
+
+
+def block_ratio(screens: Tensor) -> Tensor:
+    """The remaining-block ratio of gray screens, ``(..., 80, 80) → (...)``.
+
+    >>> half = torch.zeros(80, 80)
+    >>> half[:, :40] = 100
+    >>> block_ratio(half)
+    tensor(0.5000)
+    """
+    return (screens[..., *REGION] > THRESHOLD).float().mean((-2, -1))
+
+
+def side_ratio(screens: Tensor) -> Tensor:
+    """How much of the sides of the field is there in gray screens, ``(..., 80, 80) → (...)``."""
+    sides = screens[..., slice(36, 70), [0, 1, 78, 79]]
+    return (sides > THRESHOLD).float().mean((-2, -1))
+
+
+def blocks_left(
+    points: NDArray[np.integer], game: NDArray[np.integer], step: NDArray[np.integer]
+) -> NDArray[np.float64]:
+    """How many blocks stand in each frame, ``(T,)``, counted by what each hit gave.
+
+    Points that come between two frames are those of the fewest blocks that give so many. NaN where
+    that cannot be told: in a game whose first frame is not there, and between two walls, when
+    there is either none or a new one.
+
+    >>> blocks_left(np.array([0, 1, 1, 12]), np.zeros(4, int), np.arange(4))
+    array([108., 107., 107., 105.])
+    """
+    gained = np.diff(points, prepend=0)
+    first = np.concatenate([[True], game[1:] != game[:-1]])
+    hit = np.where(first, 0, _FEWEST[np.clip(gained, 0, len(_FEWEST) - 1)])
+    so_far = np.cumsum(hit)
+    start = np.maximum.accumulate(np.where(first, np.arange(len(points)), 0))
+    gone = so_far - so_far[start]
+    known = (step[start] == 0) & (points % WALL != 0) | (points == 0)
+    return np.where(known, BLOCKS - gone % BLOCKS, np.nan)
+
+
+def _fewest(most: int) -> NDArray[np.int64]:
+    """The fewest blocks of 1, 4 and 7 points that give 0, 1, … ``most`` points."""
+    found = [0]
+    for points in range(1, most + 1):
+        found.append(1 + min(found[points - worth] for worth in (1, 4, 7) if worth <= points))
+    return np.array(found)
+
+
+_FEWEST = _fewest(WALL)

@@ -1,0 +1,225 @@
+"""The tables: all numbers of all models in a folder, ours beside the paper's, and what they are."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hyperwrap.breakout.frames import Frames
+from hyperwrap.experiments.breakout import screen, sweep
+from hyperwrap.experiments.breakout.correlation import (
+    RESAMPLES,
+    Interval,
+    difference,
+    interval,
+    pearson,
+)
+from hyperwrap.experiments.breakout.models import BETA, GEOMETRIES, Model, Outcome, Scale, finite
+from hyperwrap.experiments.results import Row
+
+__all__ = ["Found", "Group", "WallError", "remark", "table", "wall_error"]
+
+_PAPER = {"vanilla": 0.712, "hyperbolic": 0.846}
+
+
+# --- groups --------------------------------------------------------------------------------------
+
+
+class Group(NamedTuple):
+    """Models that differ in their kind and seed only."""
+
+    epochs: int
+    beta: float
+    by_kind: dict[str, list[Outcome]]
+
+
+class Found(NamedTuple):
+    """All finished models, and what they are judged on."""
+
+    models: Mapping[Model, Outcome]
+    test: Frames
+    scale: Scale
+    seed: int
+
+    def groups(self) -> list[Group]:
+        """What can be compared first; then by β, the paper's first; then the longest."""
+        found: dict[tuple[int, float], dict[str, list[Outcome]]] = {}
+        for model in sorted(self.models, key=_place):
+            group = found.setdefault((model.epochs, model.beta), {})
+            group.setdefault(model.kind, []).append(self.models[model])
+        groups = [Group(*key, by_kind) for key, by_kind in found.items()]
+        return sorted(groups, key=lambda g: (len(g.by_kind) < 2, g.beta != BETA, -g.epochs))
+
+
+def _place(model: Model) -> tuple[int, str, int]:
+    """In the order of the tables."""
+    return GEOMETRIES.index(model.geometry), model.kind, model.seed
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def table(found: Found, frames: Frames) -> list[Row]:
+    """Every number of each geometry, and hyperbolic less vanilla, for each length and β; and how
+    right the remaining-block ratio is on real frames.
+    """
+    rows = []
+    for group in found.groups():
+        for kind, outcomes in group.by_kind.items():
+            rows += _rows(group, kind, outcomes, found)
+    for group in found.groups():
+        rows += _difference_rows(group, found)
+    return [*rows, *_wall_rows(wall_error(frames), found.test)]
+
+
+def _label(group: Group, scale: Scale) -> str:
+    length = "" if group.epochs == scale.epochs else f", {group.epochs} epochs"
+    return length + ("" if group.beta == BETA else f", β={group.beta:g}")
+
+
+def _rows(group: Group, kind: str, outcomes: Sequence[Outcome], found: Found) -> list[Row]:
+    test, name = found.test, kind + _label(group, found.scale)
+    sure = interval([o.radii for o in outcomes], test.points, test.game, found.seed)
+    paper = _PAPER.get(kind) if found.scale.comparable else None
+    return [
+        _mean(name, "correlation", [o.numbers.correlation for o in outcomes], paper),
+        *_interval_rows(name, sure, len(outcomes)),
+        _mean(name, "Spearman", [o.numbers.spearman for o in outcomes]),
+        *(_mean(name, column, values) for column, values in _blocks(kind, outcomes).items()),
+        _mean(name, "ELBO", [o.numbers.elbo for o in outcomes]),
+        _mean(name, "LL", [o.numbers.log_likelihood for o in outcomes]),
+        _mean(name, "LL, median", [o.numbers.median_log_likelihood for o in outcomes]),
+        _mean(name, "radius", [o.numbers.radius for o in outcomes]),
+    ]
+
+
+def _blocks(kind: str, outcomes: Sequence[Outcome]) -> dict[str, list[float | None]]:
+    """Ratios at some norms and the largest rise up to 10, of each model."""
+    norms = sweep.norms(kind)
+    means = [torch.from_numpy(outcome.blocks).double().mean(1) for outcome in outcomes]
+    columns: dict[str, list[float | None]] = {
+        f"blocks at {a:g}": [mean[norms.index(a)].item() if a in norms else None for mean in means]
+        for a in (1.0, 10.0, 200.0)
+    }
+    to_ten = [a <= 10 for a in norms]
+    return {**columns, "largest rise": [sweep.largest_rise(mean[to_ten]) for mean in means]}
+
+
+def _difference_rows(group: Group, found: Found) -> list[Row]:
+    """Every other kind less vanilla, where there is any."""
+    vanilla = group.by_kind.get("vanilla", [])
+    others = {kind: some for kind, some in group.by_kind.items() if kind != "vanilla"}
+    return [
+        row
+        for kind, outcomes in others.items()
+        if vanilla
+        for row in _difference(f"{kind} − vanilla", group, outcomes, vanilla, found)
+    ]
+
+
+def _difference(
+    name: str, group: Group, a: Sequence[Outcome], b: Sequence[Outcome], found: Found
+) -> list[Row]:
+    means = [_mean("", "", [o.numbers.correlation for o in some]).mean for some in (a, b)]
+    mean = None if means[0] is None or means[1] is None else means[0] - means[1]
+    ours, theirs = ([o.radii for o in some] for some in (a, b))
+    sure = difference(ours, theirs, found.test.points, found.test.game, found.seed)
+    comparable = found.scale.comparable and name == "hyperbolic − vanilla"
+    paper = _PAPER["hyperbolic"] - _PAPER["vanilla"] if comparable else None
+    name, seeds = name + _label(group, found.scale), min(len(a), len(b))
+    first = Row(name, "correlation", mean, None, seeds, paper)
+    return [first, *_interval_rows(name, sure, seeds)]
+
+
+def _interval_rows(name: str, sure: Interval, seeds: int) -> list[Row]:
+    ends = zip(("95 % from", "95 % to"), sure, strict=True)
+    return [Row(name, column, finite(end), None, seeds) for column, end in ends]
+
+
+def _mean(
+    name: str, column: str, values: Sequence[float | None], paper: float | None = None
+) -> Row:
+    there = [value for value in values if value is not None]
+    mean = fmean(there) if there else None
+    return Row(name, column, mean, stdev(there) if len(there) > 1 else None, len(there), paper)
+
+
+class WallError(NamedTuple):
+    """How far the remaining-block ratio of real frames is from blocks counted by the points."""
+
+    mean: float
+    most: float
+    frames: int
+    """With a count."""
+
+
+_AT_ONCE = 10_000  # frames
+
+
+def wall_error(frames: Frames, at_once: int = _AT_ONCE) -> WallError:
+    """Measured on all frames whose blocks can be counted (`screen.blocks_left`)."""
+    left = screen.blocks_left(frames.points, frames.game, frames.step)
+    known = ~np.isnan(left)
+    apart = np.abs(_ratios(frames, at_once) - left / screen.BLOCKS)[known]
+    if not len(apart):
+        return WallError(np.nan, np.nan, 0)
+    return WallError(apart.mean().item(), apart.max().item(), len(apart))
+
+
+def _ratios(frames: Frames, at_once: int) -> NDArray[np.float32]:
+    parts = torch.from_numpy(frames.screens).split(at_once)
+    return torch.cat([screen.block_ratio(part) for part in parts]).numpy()
+
+
+def _wall_rows(wall: WallError, test: Frames) -> list[Row]:
+    gone = 1 - _ratios(test, _AT_ONCE)
+    numbers = {
+        "correlation of blocks gone": pearson(gone, test.points),
+        "ratio off by": wall.mean,
+        "ratio off by at most": wall.most,
+    }
+    return [_mean("real frames", name, [finite(x)]) for name, x in numbers.items()]
+
+
+# --- remark --------------------------------------------------------------------------------------
+
+
+def remark(found: Found, frames: Frames) -> str:
+    """What the numbers in the tables are."""
+    scale, test = found.scale, found.test
+    games = len(np.unique(test.game))
+    lengths = sorted({group.epochs for group in found.groups()}, reverse=True)
+    items = [
+        "" if scale.comparable else _QUICK,
+        f"{len(frames):,} frames, the last {len(test):,} of them, of {games} games with up to "
+        f"{test.points.max():,} points, to test on; epochs: {', '.join(map(str, lengths))}"
+        + (f" ({scale.epochs} if nothing is said)" if scale.epochs in lengths[:-1] else ""),
+        _TANGENT if any(model.coordinates == "tangent" for model in found.models) else "",
+        "correlation: Pearson's, of a test frame's distance from the origin (that of the "
+        "posterior's centre) with the points of its game so far; Spearman: of their ranks",
+        f"95 %: of the mean correlation, by drawing whole games anew {RESAMPLES:,} times; of a "
+        "difference, the same games for both",
+        f"blocks: remaining-block ratio of what the model makes at this distance from the origin, "
+        f"mean of {scale.directions:,} directions; largest rise: from one norm to the next of 0 "
+        "and 10 from 1 to 10",
+        "real frames: correlation of what the remaining-block ratio says is gone with the points, "
+        "test frames; how far that ratio is from the blocks counted by the points, all frames",
+        f"ELBO, LL: nats a test frame, pixels in [−1, 1], both from {scale.samples} samples; "
+        "median: of the frames, as a few that show something new can outweigh the others; radius: "
+        "mean distance of test frames from the origin",
+        "mean ± standard deviation over seeds; of one seed the number alone"
+        + ("; in brackets the paper's, and ours less the paper's" if scale.comparable else ""),
+    ]
+    return "\n".join(
+        textwrap.fill(item, 79, initial_indent="- ", subsequent_indent="  ")
+        for item in items
+        if item
+    )
+
+
+_QUICK = "a quick look: short trainings on few frames; these numbers say nothing about the paper's"
+_TANGENT = "tangent: the decoder is given the tangent vector at the origin, not ambient coordinates"
