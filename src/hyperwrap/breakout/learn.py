@@ -49,21 +49,21 @@ class Learning:
 
     steps: int = 6_000_000
     """Of all games together; the learning rate falls linearly to 0 on the way."""
-    games: int = 256
+    games: int = 160
     """Played side by side."""
     threads: int = 0
     """Of the emulator; 0 is as many as there are processors."""
-    length: int = 4096
+    length: int = 6_500
     """Screens of each game that the replay holds: 7 KB of the device's memory each."""
     warm_up: int = 50_000
     """Screens in the replay before learning begins, four times as many after a resumption."""
-    ratio: float = 12.0
+    ratio: float = 20.0
     """How often each screen is learned from, on average."""
     batch: int = 512
     n: int = 3
     """Steps of a return before the network's value is taken."""
     gamma: float = 0.99
-    learning_rate: float = 2e-4
+    learning_rate: float = 3e-4
     adam_epsilon: float = 2e-5
     average: float = 0.002
     """The share of the newest weights in the moving average, at each update."""
