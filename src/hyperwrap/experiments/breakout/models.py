@@ -9,8 +9,7 @@ and, until it is finished, the checkpoint of its `Trainer`. Then ``model.safeten
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.backends import cudnn
 
 from hyperwrap import __version__
 from hyperwrap.breakout.frames import Frames
@@ -260,9 +260,11 @@ class Job:
     def make(self, watch: Watch) -> Outcome:
         """Trains, or goes on where a killed run stopped, and measures."""
         write_whole(self.folder / "settings.json", as_json(self.settings()))
-        vae, speed = self._train(watch)
+        with cudnn.flags(benchmark=True):  # of the ways to convolve on a GPU, the fastest
+            vae, speed = self._train(watch)
         start = time.perf_counter()
-        with exact(), torch.no_grad():
+        # And to measure, float32 as it is: scales of .01 see the rounding to 10 bits.
+        with cudnn.flags(allow_tf32=False), torch.no_grad():
             tangent = tangents(vae, self.data.test)
             found = self._measured(vae, tangent)
             swept = norms(self.model.geometry)
@@ -344,17 +346,6 @@ def tangents(vae: VAE, screens: Tensor) -> Tensor:
 def _at_once(device: torch.device) -> int:
     """How many frames are scored at once, each with all its samples."""
     return 500 if device.type == "cuda" else 50
-
-
-@contextmanager
-def exact() -> Iterator[None]:
-    """On a GPU, convolutions in float32 as it is: scales of .01 see the rounding to 10 bits."""
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.allow_tf32 = before
 
 
 def _radii(tangent: Tensor) -> Array:
