@@ -6,7 +6,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -288,17 +287,25 @@ def test_a_process_that_is_stopped_can_be_gone_on_with(
 ):
     options = [str(o) for o in ("--steps", 500, "--batch", 8, "--hidden", 6)]
     whole, stopped = run(table, tmp_path / "whole", *options), tmp_path / "stopped"
-    code = (
-        "import torch; torch.set_num_threads(1); from hyperwrap.cli import main, vae; "
-        "vae._SECONDS_BETWEEN_CHECKPOINTS = 0; main()"
-    )
+    # It sends the signal to itself, after a checkpoint: from outside, it may have come to its end.
+    code = f"""
+import os, torch
+from hyperwrap.cli import main, vae
+from hyperwrap.vae.train import Trainer
+
+def save_and_stop(trainer, save=Trainer.save):
+    save(trainer)
+    if trainer.step >= 100:
+        os.kill(os.getpid(), {int(sent)})
+
+torch.set_num_threads(1)
+vae._SECONDS_BETWEEN_CHECKPOINTS = 0
+Trainer.save = save_and_stop
+main()
+"""
     words = [sys.executable, "-c", code, "vae", str(table), "-o", str(stopped), *options]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while not (stopped / "checkpoint.safetensors").exists():
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(sent)
-    _, errors = process.communicate()
+    process = subprocess.run(words, capture_output=True, text=True, check=False)
+    errors = process.stderr
     assert process.returncode == (130 if sent == signal.SIGINT else -signal.SIGKILL)
     if sent == signal.SIGINT:
         assert errors.startswith("Stopped. To go on: hyperwrap vae ")
