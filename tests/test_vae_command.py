@@ -288,8 +288,9 @@ def test_a_process_that_is_stopped_can_be_gone_on_with(
     options = [str(o) for o in ("--steps", 500, "--batch", 8, "--hidden", 6)]
     whole, stopped = run(table, tmp_path / "whole", *options), tmp_path / "stopped"
     # It sends the signal to itself, after a checkpoint: from outside, it may have come to its end.
+    # What a shell runs in the background ignores Ctrl-C, and so would this.
     code = f"""
-import os, torch
+import os, signal, torch
 from hyperwrap.cli import main, vae
 from hyperwrap.vae.train import Trainer
 
@@ -298,6 +299,7 @@ def save_and_stop(trainer, save=Trainer.save):
     if trainer.step >= 100:
         os.kill(os.getpid(), {int(sent)})
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)
 vae._SECONDS_BETWEEN_CHECKPOINTS = 0
 Trainer.save = save_and_stop

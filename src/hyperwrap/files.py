@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hyperwrap.errors import UserError
 
-__all__ = ["Metrics", "read_tensors", "write_tensors", "write_whole"]
+__all__ = ["Metrics", "as_json", "read_tensors", "write_tensors", "write_whole"]
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -44,6 +44,11 @@ def _writing(path: Path) -> Iterator[None]:
         raise UserError(
             f"Expected to write {path}; it failed ({error.strerror or error})."
         ) from None
+
+
+def as_json(content: Mapping[str, Any]) -> bytes:
+    """What goes into a file that people may read, too."""
+    return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> None:

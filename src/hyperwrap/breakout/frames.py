@@ -35,7 +35,7 @@ from torch import nn
 
 from hyperwrap.breakout.emulator import ACTIONS, Games
 from hyperwrap.errors import UserError, needs_extra
-from hyperwrap.files import read_tensors, write_tensors, write_whole
+from hyperwrap.files import as_json, read_tensors, write_tensors, write_whole
 
 __all__ = ["EPSILON", "FRAMES", "SIDE", "Acts", "Frames", "Progress", "about", "collect", "read"]
 
@@ -345,7 +345,7 @@ class _Store:
 
     def claim(self, settings: dict[str, Any]) -> None:
         """Makes the folder one of this collection."""
-        write_whole(self._settings, (json.dumps(settings) + "\n").encode())
+        write_whole(self._settings, as_json(settings))
 
     def add(self, number: int, game: _Packed) -> None:
         write_whole(self.folder / f"{number}.xz", game.content)

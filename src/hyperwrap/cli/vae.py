@@ -29,7 +29,7 @@ from hyperwrap.data import arrays, mnist, tree
 from hyperwrap.errors import UserError
 from hyperwrap.experiments.results import commit, versions
 from hyperwrap.experiments.threads import one_thread
-from hyperwrap.files import write_whole
+from hyperwrap.files import as_json, write_whole
 from hyperwrap.vae import VAE, Euclidean, Hyperbolic, Latent, mlp
 from hyperwrap.vae.networks import dcgan
 from hyperwrap.vae.train import Progress, Shuffled, Trainer, Training
@@ -245,7 +245,7 @@ class _Run:
                     f"Expected a new folder; {self.folder} holds {name}. "
                     "Go on with that run with --resume, or choose another folder with -o."
                 )
-        write_whole(self.folder / "config.json", _json(config))
+        write_whole(self.folder / "config.json", as_json(config))
 
     def _config(self, data: str) -> dict[str, Any]:
         digest = hashlib.sha256(self.x.contiguous().numpy().data).hexdigest()
@@ -368,10 +368,6 @@ def _require_same(config: dict[str, Any], path: Path) -> None:
 
 def _through_json(config: Any) -> Any:
     return json.loads(json.dumps(config))
-
-
-def _json(config: dict[str, Any]) -> bytes:
-    return (json.dumps(config, indent=2) + "\n").encode()
 
 
 def _csv(columns: dict[str, list[float]], names: list[str] | None) -> bytes:

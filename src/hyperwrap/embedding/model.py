@@ -36,7 +36,7 @@ from hyperwrap.embedding.graphs import graph
 from hyperwrap.embedding.query import Index, closest_names, shortlist
 from hyperwrap.embedding.train import Kind
 from hyperwrap.errors import UserError
-from hyperwrap.files import read_tensors, write_tensors, write_whole
+from hyperwrap.files import as_json, read_tensors, write_tensors, write_whole
 
 __all__ = ["Embedding", "Match"]
 
@@ -360,10 +360,6 @@ def sample_of_sources(edges: Tensor, count: int, seed: int) -> Tensor:
     children = edges[:, 0].unique()
     order = torch.randperm(len(children), generator=torch.Generator().manual_seed(seed))
     return children[order[: _at_least_1(count, "sources")].sort().values]
-
-
-def as_json(config: Mapping[str, Any]) -> bytes:
-    return (json.dumps(config, indent=2, allow_nan=False) + "\n").encode()
 
 
 def _at_least_1(number: int, name: str = "topn") -> int:

@@ -14,20 +14,20 @@ import platform
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from hyperwrap import __version__
 from hyperwrap.errors import UserError
+from hyperwrap.files import as_json
 
-__all__ = ["Row", "Run", "Table", "as_json", "commit", "device_name", "tables", "versions"]
+__all__ = ["Row", "Run", "Table", "commit", "device_name", "tables", "versions"]
 
 
 @dataclass(frozen=True)
@@ -168,11 +168,6 @@ class Run:
             "versions": versions(),
         }
         self.write("results.json", as_json(results))
-
-
-def as_json(content: Mapping[str, Any]) -> bytes:
-    """As it lies in a file."""
-    return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
 
 
 def _owned(folder: Path, command: str) -> bool:

@@ -44,14 +44,13 @@ from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.experiments.results import (
     Row,
     Run,
-    as_json,
     commit,
     device_name,
     tables,
     versions,
 )
 from hyperwrap.experiments.threads import one_thread
-from hyperwrap.files import write_whole
+from hyperwrap.files import as_json, write_whole
 from hyperwrap.plot import Curve, Figure, curves, rendered
 
 __all__ = [

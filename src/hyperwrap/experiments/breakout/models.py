@@ -26,8 +26,8 @@ from hyperwrap.errors import UserError
 from hyperwrap.experiments.breakout import screen
 from hyperwrap.experiments.breakout.correlation import pearson, spearman
 from hyperwrap.experiments.breakout.sweep import measure, norms
-from hyperwrap.experiments.results import as_json, commit, device_name, versions
-from hyperwrap.files import read_tensors, write_tensors, write_whole
+from hyperwrap.experiments.results import commit, device_name, versions
+from hyperwrap.files import as_json, read_tensors, write_tensors, write_whole
 from hyperwrap.vae import VAE, Euclidean, Hyperbolic, Score, dcgan
 from hyperwrap.vae.latent import Coordinates
 from hyperwrap.vae.train import Progress, Shuffled, Trainer, Training
