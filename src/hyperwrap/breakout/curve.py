@@ -63,10 +63,6 @@ class Recent:
     def __post_init__(self) -> None:
         self._points = np.zeros(len(self.epsilon), np.int64)
 
-    def begin(self) -> None:
-        """All games begin anew."""
-        self._points[:] = 0
-
     def add(self, step: Step) -> None:
         self._points += step.points
         for game in np.flatnonzero(step.over):

@@ -13,6 +13,7 @@ import os
 import platform
 import subprocess
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from hyperwrap import __version__
 from hyperwrap.errors import UserError
 from hyperwrap.files import as_json
 
-__all__ = ["Row", "Run", "Table", "commit", "device_name", "tables", "versions"]
+__all__ = ["Row", "Run", "Table", "bullets", "commit", "device_name", "tables", "versions"]
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,21 @@ def tables(rows: Iterable[Row]) -> list[Table]:
 
 
 _WIDEST = 4  # columns that a page has room for
+
+
+def bullets(items: Iterable[str]) -> str:
+    """A list in Markdown, in short lines; an item without text is left out.
+
+    >>> print(bullets(["one", "", "two"]))
+    - one
+    - two
+    """
+    filled = (
+        textwrap.fill(item, 79, initial_indent="- ", subsequent_indent="  ")
+        for item in items
+        if item
+    )
+    return "\n".join(filled)
 
 
 # --- the folder ------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ all cells in the folder, whichever run made them.
 
 import hashlib
 import json
-import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -44,6 +43,7 @@ from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.experiments.results import (
     Row,
     Run,
+    bullets,
     commit,
     device_name,
     tables,
@@ -539,11 +539,7 @@ def remark(found: Mapping[Cell, Outcome], scale: Scale) -> str:
         _SPREAD + (_BRACKETS if scale.comparable else ""),
         *(f"{cell.name}: {_failure(o)} ({o.error})" for cell, o in found.items() if o.failures),
     ]
-    return "\n".join(
-        textwrap.fill(item, 79, initial_indent="- ", subsequent_indent="  ")
-        for item in items
-        if item
-    )
+    return bullets(items)
 
 
 _QUICK = "a quick look at the mammals; these numbers say nothing about the paper's tables"

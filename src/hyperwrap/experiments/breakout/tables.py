@@ -1,6 +1,5 @@
 """The tables: all numbers of all models in a folder, ours beside the paper's, and what they are."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from hyperwrap.experiments.breakout.correlation import (
     pearson,
 )
 from hyperwrap.experiments.breakout.models import BETA, GEOMETRIES, Model, Outcome, Scale, finite
-from hyperwrap.experiments.results import Row
+from hyperwrap.experiments.results import Row, bullets
 
 __all__ = ["Found", "Group", "WallError", "remark", "table", "wall_error"]
 
@@ -214,11 +213,7 @@ def remark(found: Found, frames: Frames) -> str:
         "mean ± standard deviation over seeds; of one seed the number alone"
         + ("; in brackets the paper's, and ours less the paper's" if scale.comparable else ""),
     ]
-    return "\n".join(
-        textwrap.fill(item, 79, initial_indent="- ", subsequent_indent="  ")
-        for item in items
-        if item
-    )
+    return bullets(items)
 
 
 _QUICK = "a quick look: short trainings on few frames; these numbers say nothing about the paper's"
