@@ -158,7 +158,8 @@ def test_repeated_edges_are_noted(tmp_path: Path):
 def test_no_such_edges(tmp_path: Path):
     line = sentence(invoke("embed", tmp_path / "none.tsv", "-o", tmp_path / "run"))
     assert line == (
-        "Expected an edge list, or wordnet or wordnet-mammals; there is no file "
+        "Expected an edge list, or one of wordnet, wordnet-mammals, gene-ontology, icd-10-cm, "
+        "glottolog; there is no file "
         f"{tmp_path / 'none.tsv'}."
     )
 

@@ -12,6 +12,7 @@ import pytest
 from hyperwrap.data import ontologies, wheels
 from hyperwrap.data.edges import Hierarchy
 from hyperwrap.data.ontologies import gene_ontology, glottolog, icd10cm
+from hyperwrap.embedding.graphs import graph
 from hyperwrap.errors import UserError
 
 
@@ -291,3 +292,17 @@ def test_another_file_is_no_wheel(
             f"Expected {path} to be the wheel of {requirement} or the folder {package} of it; "
             "it is not. Leave the path away to have it fetched."
         )
+
+
+# --- by name -------------------------------------------------------------------------------------
+
+
+def test_a_name_stands_for_the_closure(home: Path):
+    go(home / "gene-ontology" / "GO.sqlite")
+    assert set(named(graph("gene-ontology"))) >= {("GO:4", "GO:2"), ("GO:3", "all")}
+
+
+@pytest.mark.parametrize("name", ["gene-ontology", "icd-10-cm", "glottolog"])
+def test_a_name_whose_data_are_not_there(name: str):
+    with pytest.raises(UserError, match="it is not there"):
+        graph(name)

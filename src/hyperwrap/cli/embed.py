@@ -19,7 +19,7 @@ from hyperwrap.cli.app import Device, Output, Seed, main, the_device
 from hyperwrap.data.hierarchy import Hierarchy
 from hyperwrap.embedding import Embedding, Evaluation, Match, Recipe
 from hyperwrap.embedding.fit import Fit, Report
-from hyperwrap.embedding.graphs import BUILT_IN, graph
+from hyperwrap.embedding.graphs import KNOWN, graph
 from hyperwrap.embedding.train import Kind
 from hyperwrap.errors import UserError
 from hyperwrap.experiments.results import Table, commit, versions
@@ -27,7 +27,7 @@ from hyperwrap.experiments.threads import one_thread
 
 _EDGES = (
     "An edge list (.tsv, .csv, also gzipped): child, parent and perhaps a weight a line; "
-    f"or {', '.join(BUILT_IN)}, which stand for closures."
+    f"or {', '.join(KNOWN)}, which stand for closures."
 )
 Edges = Annotated[str, typer.Argument(metavar="EDGES", help=_EDGES)]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="What `hyperwrap embed` wrote.")]
@@ -39,9 +39,9 @@ Undirected = Annotated[bool, typer.Option("--undirected", help="Take each edge b
 
 def _graph(edges: str, closure: bool, undirected: bool) -> Hierarchy:
     """The graph; what its reader warns of becomes a line."""
-    if edges not in BUILT_IN and not Path(edges).exists():
+    if edges not in KNOWN and not Path(edges).exists():
         raise UserError(
-            f"Expected an edge list, or {' or '.join(BUILT_IN)}; there is no file {edges}."
+            f"Expected an edge list, or one of {', '.join(KNOWN)}; there is no file {edges}."
         )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -81,7 +81,7 @@ def embed(
     about = {
         "command": "hyperwrap embed",
         "source": edges,
-        "closure": closure or edges in BUILT_IN,
+        "closure": closure or edges in KNOWN,
         "undirected": undirected,
         "commit": commit(),
         "versions": versions(),

@@ -73,7 +73,7 @@ def embed(
     Args:
         edges: child and parent: the path of an edge list, a NetworkX graph, a frame, a sparse
             matrix, parent pointers, a list of pairs (see `data.edges.as_hierarchy`); or
-            ``"wordnet"``, ``"wordnet-mammals"``, which stand for closures.
+            a name such as ``"wordnet-mammals"``, which stands for a closure (`graphs.KNOWN`).
         dim: the dimension ``n`` of the space.
         geometry: of the space.
         covariance: one standard deviation a direction, or one a node, or none: nodes are points.

@@ -1,23 +1,26 @@
-"""What there is to embed: anybody's edges, or a graph that comes with the package."""
+"""What there is to embed: anybody's edges, or a graph known by name."""
 
 from collections.abc import Callable
 from typing import Any
 
-from hyperwrap.data import wordnet
+from hyperwrap.data import ontologies, wordnet
 from hyperwrap.data.edges import as_hierarchy
 from hyperwrap.data.hierarchy import Hierarchy
 
-__all__ = ["BUILT_IN", "graph"]
+__all__ = ["KNOWN", "graph"]
 
-BUILT_IN: dict[str, Callable[[], Hierarchy]] = {
+KNOWN: dict[str, Callable[[], Hierarchy]] = {
     "wordnet": wordnet.nouns,
     "wordnet-mammals": wordnet.mammals,
+    "gene-ontology": ontologies.gene_ontology,
+    "icd-10-cm": ontologies.icd10cm,
+    "glottolog": ontologies.glottolog,
 }
-"""Graphs known by name; the name stands for the closure."""
+"""Graphs known by name; the name stands for the closure. WordNet comes with the package."""
 
 
 def graph(source: Any, *, closure: bool = False, undirected: bool = False) -> Hierarchy:
-    """The nodes and edges of whatever `as_hierarchy` takes, or of a name in `BUILT_IN`.
+    """The nodes and edges of whatever `as_hierarchy` takes, or of a name in `KNOWN`.
 
     Args:
         source: a path, a NetworkX graph, a frame, a sparse matrix, parent pointers, pairs …
@@ -27,8 +30,8 @@ def graph(source: Any, *, closure: bool = False, undirected: bool = False) -> Hi
     >>> graph({"puppy": "dog", "dog": "animal"}, closure=True)
     Hierarchy(3 nodes, 3 edges)
     """
-    if isinstance(source, str) and source in BUILT_IN:
-        source, closure = BUILT_IN[source](), True
+    if isinstance(source, str) and source in KNOWN:
+        source, closure = KNOWN[source](), True
     h = as_hierarchy(source)
     h = h.closure() if closure else h
     return h.undirected() if undirected else h

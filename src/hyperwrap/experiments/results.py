@@ -50,36 +50,55 @@ class Row:
         """The number as text.
 
         >>> Row("hyperbolic", "correlation", 0.7671, 0.0042, 5, 0.768).cell()
-        '0.767 ± 0.0042 (paper 0.768, −0.0009)'
+        '0.767 ± 0.004 (paper 0.768, −0.001)'
         """
         if self.mean is None:
             return "–"
-        sd = "" if self.sd is None else f" ± {self.sd:.2g}"
-        return f"{_number(self.mean)}{sd}{self._beside_paper(self.mean)}"
+        places = _places(self.mean)
+        spread = "" if self.sd is None else f" ± {_spread(self.sd, places)}"
+        return f"{_number(self.mean)}{spread}{self._beside_paper(self.mean, places)}"
 
-    def _beside_paper(self, mean: float) -> str:
+    def _beside_paper(self, mean: float, places: int) -> str:
         if self.paper is None:
             return ""
-        apart = mean - self.paper
-        places = ".2f" if _in_hundredths(mean) or abs(apart) >= 1 else ".1g"
-        difference = f"{apart:+{places}}".replace("-", "−", 1)
+        difference = f"{mean - self.paper:+.{places}f}".replace("-", "−", 1)
         return f" (paper {_number(self.paper)}, {difference})"
 
 
 def _number(x: float) -> str:
-    """Three digits, or as many as it takes.
+    """With as many places as people give to a number of its size.
 
-    >>> _number(0.76712), _number(-137.694), _number(5504.21)
-    ('0.767', '-137.69', '5,504.2')
+    >>> [_number(x) for x in (0.76, -137.694, 5504.21, 1.061, 2.43e-7, 1.13e36, 3.0)]
+    ['0.760', '−137.69', '5,504.2', '1.06', '2.43e-07', '1.13e+36', '3']
     """
-    if abs(x) >= 1000:
-        return f"{x:,.1f}"
-    return f"{x:.2f}" if _in_hundredths(x) else f"{x:.3g}"
+    size = abs(x)
+    if size % 1 == 0 and size < _LARGE:
+        text = f"{size:,.0f}"
+    elif _SMALL <= size < _LARGE:
+        text = f"{size:,.{_places(x)}f}"
+    else:
+        text = f"{size:.3g}"
+    return f"−{text}" if x < 0 else text
 
 
-def _in_hundredths(x: float) -> bool:
-    """Whether three digits are too few: log-likelihoods differ in their hundredths."""
-    return 10 <= abs(x) < 1000
+_SMALL, _LARGE = 0.0005, 1e5  # beyond these a power of ten says more
+
+
+def _spread(sd: float, places: int) -> str:
+    """Of a mean with so many places.
+
+    >>> _spread(0.83, 2), _spread(3.6e-5, 3), _spread(0.0, 3)
+    ('0.83', '<0.001', '0')
+    """
+    last = 10.0**-places
+    if 0 < sd < last / 2:
+        return f"<{last:.{places}f}"
+    return f"{sd:,.{places}f}" if sd else "0"
+
+
+def _places(x: float) -> int:
+    """Three below 1; log-likelihoods differ in their hundredths."""
+    return 3 if abs(x) < 1 else 2 if abs(x) < 1000 else 1
 
 
 # --- tables ------------------------------------------------------------------------------------

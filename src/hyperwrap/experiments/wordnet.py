@@ -75,7 +75,7 @@ __all__ = [
 # Found by coordinate descent over the rate, eps, the rate of log σ, the share of parents among the
 # negatives, the initial scale, betas, batch, burn-in and the rate again, in this order, the best
 # value of a field kept for the next: 100 epochs, n=5, judged by the MAP of 3,000 random sources,
-# the same values for every kind. Points did badly and got a second round, which found nothing
+# the same values for every kind. Points did badly and got two more rounds, which found nothing
 # better (docs/results/wordnet/tuning.json). The defaults of `Recipe` are more careful: with what is
 # here, 1000 epochs at n=2 end in radii past 60 and NaN; with the defaults they do not.
 OURS: Mapping[str, Recipe] = {
