@@ -77,6 +77,22 @@ class TestGames:
         assert not screens[0, :-1].any()
         assert screens[0, -1].any()
 
+    def test_screens_of_an_earlier_ball_are_black(self) -> None:
+        games, random = Games(3, 1), np.random.default_rng(0)
+        games.start([1, 2, 3])
+        newest, age, lost = [], np.zeros(3, int), 0
+        for _ in range(150):
+            step = games.step(random.integers(len(ACTIONS), size=3))
+            newest.append(step.screens[:, -1].copy())
+            age = np.where(step.new_ball, 0, age + 1)
+            lost += int(step.lost_life.sum())
+            for game in range(3):
+                shown = step.screens[game, ::-1]
+                for back in range(min(STACK, len(newest))):
+                    expected = newest[-1 - back][game] if back <= age[game] else 0
+                    assert np.all(shown[back] == expected)
+        assert lost >= 3
+
     def test_fire_is_pressed_at_the_start_and_after_each_lost_life_and_then_only(self) -> None:
         games = Games(2, 1)
         games.start([0, 1])
@@ -265,6 +281,17 @@ def pixels(screens: Tensor) -> NDArray[np.uint8]:
     return (255 * screens).round().byte().numpy()
 
 
+def test_normalisation_is_that_of_torch() -> None:
+    torch.manual_seed(0)
+    own, x = QNetwork()[1].double(), torch.randn(3, 32, 5, 5, dtype=torch.float64)
+    assert isinstance(own, torch.nn.GroupNorm)
+    with torch.no_grad():
+        for parameter in own.parameters():
+            parameter.normal_()
+    expected = torch.nn.functional.group_norm(x, 1, own.weight, own.bias)
+    torch.testing.assert_close(own(x), expected)
+
+
 class TestReplay:
     @pytest.mark.parametrize(("moments", "n"), [(5, 3), (12, 1), (13, 3), (40, 3), (41, 5)])
     def test_it_agrees_with_a_naive_one(self, moments: int, n: int) -> None:
@@ -404,7 +431,7 @@ class TestLearner:
         for each in (learner, again):
             torch.manual_seed(1)
             each._set_rate()
-            each._one_update()
+            each._learn()
         pairs = zip(learner.network.parameters(), again.network.parameters(), strict=True)
         assert all(torch.equal(own, found) for own, found in pairs)
 
@@ -427,7 +454,6 @@ class TestLearner:
             _advance(learner)
         t, average = learner.learning, QNetwork()
         average.load_state_dict(learner.average.state_dict())
-        torch.manual_seed(3)
         game, moment = learner.replay.draw(t.batch, t.n)
         action, reward, discount = learner.replay.returns(game, moment, t.n, t.gamma)
         now, later = (learner.replay.screens(game, moment + k) for k in (0, t.n))
@@ -438,8 +464,7 @@ class TestLearner:
                 y = reward[i] + discount[i] * learner.average(later[i : i + 1])[0, best]
                 error = (learner.network(now[i : i + 1])[0, action[i]] - y).abs()
                 losses.append(error**2 / 2 if error < 1 else error - 0.5)
-        torch.manual_seed(3)
-        learner._one_update()
+        learner._update(game, moment, action, reward, discount)
         assert learner._sums[0].item() == pytest.approx(float(sum(losses)) / t.batch, rel=1e-4)
         for mean, old, new in zip(
             learner.average.parameters(),

@@ -1,10 +1,12 @@
 """Several games of Breakout side by side, in ale-py's vectorised emulator.
 
 A step is four frames of the console with one action held down; its screen is the brighter of the
-last two frames, gray, 84×84, and a player sees the newest four. Before the first of a game there
-are black ones. A game lasts five lives and at most 30 minutes (108,000 frames), and begins with
-0 to 29 frames of doing nothing, as many as its seed says. There are no sticky actions, the points
-are those of the console, and a lost life does not end a game.
+last two frames, gray, 84×84, and a player sees the newest four of a ball. Those from before it
+are black: else what is seen just before a ball is lost, and worth nothing, would look like what
+is seen just after, before a new ball is served, and a learner would hardly mind. A game lasts
+five lives and at most 30 minutes (108,000 frames), and begins with 0 to 29 frames of doing nothing,
+as many as its seed says. There are no sticky actions, the points are those of the console, and a
+lost life does not end a game.
 
 After a lost life, and at the beginning, the ball has to be served: `Games` itself presses "fire"
 in the next step, whatever was asked for, so that no player can wait forever for a ball.
@@ -27,6 +29,7 @@ FRAMES = 108_000
 """The most frames of a game, 30 minutes."""
 
 _FIRE = ACTIONS.index("fire")
+_BACK = np.arange(STACK - 1, -1, -1)  # how many steps ago each of the four was the newest
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Step:
     """What a step of all games gave; each array has one entry a game."""
 
     screens: NDArray[np.uint8]
-    """The newest four, the oldest first: ``(count, 4, 84, 84)``."""
+    """The newest four of this ball, the oldest first: ``(count, 4, 84, 84)``."""
     points: NDArray[np.int32]
     lives: NDArray[np.int32]
     lost_life: NDArray[np.bool_]
@@ -44,6 +47,11 @@ class Step:
     """Whether this step did nothing but to begin a new game, the last one being over."""
     actions: NDArray[np.int64]
     """What was pressed, which is "fire" where a ball had to be served."""
+
+    @property
+    def new_ball(self) -> NDArray[np.bool_]:
+        """Whether the newest screen is the first before a ball is served."""
+        return self.lost_life | self.started
 
 
 class Games:
@@ -84,6 +92,7 @@ class Games:
         self._serve = np.ones(count, bool)
         self._over = np.zeros(count, bool)
         self._actions = np.zeros(count, np.int64)
+        self._age = np.zeros(count, np.int64)  # steps since the newest ball had its first screen
 
     @property
     def lives(self) -> NDArray[np.int32]:
@@ -112,7 +121,8 @@ class Games:
         self._lives = np.asarray(about["lives"], np.int32)
         self._serve = self._serve | which
         self._over = self._over & ~which
-        return screens
+        self._age[which] = 0
+        return self._of_this_ball(screens)
 
     def step(self, actions: NDArray[np.int64]) -> Step:
         """One step of every game with these actions, ``(count,)``, numbers in `ACTIONS`."""
@@ -131,8 +141,9 @@ class Games:
         lost_life = (lives < self._lives) & ~started
         self._over = np.asarray(terminated | truncated, bool)
         self._lives, self._serve = lives, lost_life | started
+        self._age = np.where(self._serve, 0, self._age + 1)
         return Step(
-            screens=screens,
+            screens=self._of_this_ball(screens),
             points=np.asarray(points, np.int32),
             lives=lives.copy(),
             lost_life=lost_life,
@@ -140,3 +151,8 @@ class Games:
             started=started,
             actions=self._actions.copy(),
         )
+
+    def _of_this_ball(self, screens: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The screens, those of earlier balls black."""
+        screens[self._age[:, None] < _BACK] = 0
+        return screens

@@ -8,7 +8,8 @@ what the network says. While the emulator plays a step, the device learns from t
 
 by Huber's loss of Q(s_t, a_t) − y, with rewards 1 a brick. Q̄ is the moving average of Q; it
 also plays, and it is the player that is saved. The number of updates a step of the games follows
-from ``ratio``, how often each moment is learned from. On a GPU an update is one captured graph.
+from ``ratio``, how often each moment is learned from. On a GPU those of a step are one captured
+graph.
 
 A folder holds ``metrics.jsonl``, ``checkpoint.safetensors`` (networks, moments of Adam, counters)
 and, at the end of a call, ``player.safetensors``. The replay is not in the checkpoint: a resumed
@@ -178,8 +179,7 @@ class Learner:
         if self.replay.seen >= self._moments:
             self._explore = self._epsilon
             self._set_rate()
-            for _ in range(self.learning.updates):
-                self._update()
+            self._learn()
         before = time.perf_counter()
         step = self.games.receive()
         rates.waited += time.perf_counter() - before
@@ -198,13 +198,13 @@ class Learner:
 
         A step that only began a new game is an end too: it follows a screen without a future.
         """
-        ended = step.lost_life | step.over | step.started
-        facts = (step.actions, np.sign(step.points), ended, step.started)
+        ended = step.new_ball | step.over
+        facts = (step.actions, np.sign(step.points), ended, step.new_ball)
         np.stack([np.asarray(fact, np.int64) for fact in facts], out=self._facts.numpy())
         self._see(step.screens)
-        actions, rewards, ends, starts = self._facts.to(self.device, non_blocking=True)
+        actions, rewards, ends, new_balls = self._facts.to(self.device, non_blocking=True)
         self.replay.follow(actions, rewards.float(), ends.bool())
-        self.replay.see(self._frames.to(self.device, non_blocking=True), starts.bool())
+        self.replay.see(self._frames.to(self.device, non_blocking=True), new_balls.bool())
 
     def _set_rate(self) -> None:
         t = self.learning
@@ -213,25 +213,33 @@ class Learner:
         if not self._rate.is_cuda:
             self.optimizer.param_groups[0]["lr"] = rate
 
-    # --- an update ------------------------------------------------------------------------------
+    # --- the updates of a step --------------------------------------------------------------------
 
-    def _update(self) -> None:
+    def _learn(self) -> None:
         """On a GPU the replay of a graph captured at the first."""
         if self.device.type == "cuda" and self._graph is None:
             self._capture()
         if self._graph is None:
-            self._one_update()
+            self._all_updates()
         else:
             self._graph.replay()
-        self.updates += 1
+        self.updates += self.learning.updates
 
-    def _one_update(self) -> None:
+    def _all_updates(self) -> None:
+        """What they learn from is drawn for all of them at once."""
         t = self.learning
-        game, moment = self.replay.draw(t.batch, t.n)
-        action, reward, discount = self.replay.returns(game, moment, t.n, t.gamma)
-        now = self._laid_out(self.replay.screens(game, moment))
+        game, moment = self.replay.draw(t.updates * t.batch, t.n)
+        drawn = game, moment, *self.replay.returns(game, moment, t.n, t.gamma)
+        for batch in zip(*(each.split(t.batch) for each in drawn), strict=True):
+            self._update(*batch)
+
+    def _update(
+        self, game: Tensor, moment: Tensor, action: Tensor, reward: Tensor, discount: Tensor
+    ) -> None:
+        moments = torch.cat([moment, moment + self.learning.n])
+        screens = self._laid_out(self.replay.screens(torch.cat([game, game]), moments))
+        now, later = screens.chunk(2)
         with torch.no_grad():
-            later = self._laid_out(self.replay.screens(game, moment + t.n))
             best = self.network(later).argmax(1, keepdim=True)
             y = reward + discount * self.average(later).gather(1, best).squeeze(1)
         q = self.network(now).gather(1, action[:, None]).squeeze(1)
@@ -249,17 +257,16 @@ class Learner:
         return screens.contiguous(memory_format=torch.channels_last)
 
     def _capture(self) -> None:
-        """Records an update as a CUDA graph, after three that are not."""
+        """Records the updates of a step as a CUDA graph, after one that is not recorded."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            for _ in range(3):
-                self._one_update()
+            self._all_updates()
         torch.cuda.current_stream().wait_stream(side)
-        self.updates += 3
+        self.updates += self.learning.updates
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
-            self._one_update()
+            self._all_updates()
 
     # --- reports --------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import layer_norm
 
 from hyperwrap.breakout.emulator import ACTIONS, FRAMES, STACK, Games
 from hyperwrap.errors import UserError
@@ -22,6 +23,21 @@ __all__ = ["Player", "QNetwork", "play"]
 
 _SHIPPED = Path(__file__).with_name("player.safetensors")
 _ADVICE = "Train one with: hyperwrap breakout learn"
+
+
+class _Norm(nn.GroupNorm):
+    """Normalises all channels and pixels together, where the channels lie last in memory.
+
+    torch's own takes a copy with the channels first, and the next convolution one back.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(1, channels)
+
+    def forward(self, input: Tensor) -> Tensor:
+        x = input.permute(0, 2, 3, 1)
+        y = layer_norm(x, x.shape[1:], eps=self.eps)
+        return torch.addcmul(self.bias, y, self.weight).permute(0, 3, 1, 2)
 
 
 class QNetwork(nn.Sequential):
@@ -34,13 +50,13 @@ class QNetwork(nn.Sequential):
     def __init__(self) -> None:
         super().__init__(
             nn.Conv2d(STACK, 32, 8, stride=4),
-            nn.GroupNorm(1, 32),
+            _Norm(32),
             nn.ReLU(),
             nn.Conv2d(32, 64, 4, stride=2),
-            nn.GroupNorm(1, 64),
+            _Norm(64),
             nn.ReLU(),
             nn.Conv2d(64, 64, 3),
-            nn.GroupNorm(1, 64),
+            _Norm(64),
             nn.ReLU(),
             nn.Flatten(),
             nn.Linear(64 * 7 * 7, 512),

@@ -1,7 +1,7 @@
 """The memory of a learner: the last screens of several games, on the device that learns.
 
 Each screen is kept once. What a player saw, the newest four, is gathered when it is asked for, and
-screens from before the beginning of a game are black, as they are in the emulator.
+screens from before the newest ball are black, as they are in `Games`.
 
 All games move in step, so a moment t is the same for all, and lies in place t mod length of a
 ring. The action, the reward and whether something ended there belong to the screen that they
@@ -37,7 +37,7 @@ class Replay:
         self._frames = torch.zeros(*shape, SIDE * SIDE, dtype=torch.uint8, device=device)
         # Gathered in words of eight pixels, which is faster than pixel by pixel.
         self._words = self._frames.view(torch.int64).flatten(0, 1)
-        self._age = torch.zeros(shape, dtype=torch.int64, device=device)  # of the game
+        self._age = torch.zeros(shape, dtype=torch.int64, device=device)  # of the ball
         self._action = torch.zeros(shape, dtype=torch.int64, device=device)
         self._reward = torch.zeros(shape, device=device)
         self._alive = torch.ones(shape, device=device)  # 0 where something ended
@@ -47,14 +47,14 @@ class Replay:
 
     # --- writing --------------------------------------------------------------------------------
 
-    def see(self, frames: Tensor, started: Tensor) -> None:
+    def see(self, frames: Tensor, new_ball: Tensor) -> None:
         """The next moment: a screen of each game, ``(games, 84, 84)``, bytes.
 
-        ``started``, ``(games,)``, says of which games it is the first.
+        ``new_ball``, ``(games,)``, says of which games it is the first of a ball.
         """
         here, last = self.seen % self.length, (self.seen - 1) % self.length
         self._frames[:, here] = frames.flatten(1)
-        self._age[:, here] = torch.where(started, 0, self._age[:, last] + 1)
+        self._age[:, here] = torch.where(new_ball, 0, self._age[:, last] + 1)
         self.seen += 1
         self._seen.fill_(self.seen)
 
