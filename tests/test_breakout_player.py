@@ -14,7 +14,7 @@ from torch import Tensor
 from hyperwrap.breakout.curve import Rates, Recent, ladder
 from hyperwrap.breakout.emulator import ACTIONS, SIDE, STACK, Games, Step
 from hyperwrap.breakout.learn import Learner, Learning, Progress
-from hyperwrap.breakout.player import Player, QNetwork, play
+from hyperwrap.breakout.player import ATOMS, LARGEST, Player, QNetwork, play
 from hyperwrap.breakout.replay import Replay
 from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.files import write_tensors
@@ -457,15 +457,22 @@ class TestLearner:
         game, moment = learner.replay.draw(t.batch, t.n)
         action, reward, discount = learner.replay.returns(game, moment, t.n, t.gamma)
         now, later = (learner.replay.screens(game, moment + k) for k in (0, t.n))
-        losses = []
+        z, losses = np.linspace(0, LARGEST, ATOMS), []
         with torch.no_grad():
             for i in range(t.batch):
                 best = learner.network(later[i : i + 1])[0].argmax()
-                y = reward[i] + discount[i] * learner.average(later[i : i + 1])[0, best]
-                error = (learner.network(now[i : i + 1])[0, action[i]] - y).abs()
-                losses.append(error**2 / 2 if error < 1 else error - 0.5)
+                p = learner.average.logits(later[i : i + 1])[0, best].softmax(0)
+                target = np.zeros(ATOMS)
+                for value, mass in zip(z, p.tolist(), strict=True):
+                    y = min(float(reward[i] + discount[i] * value), LARGEST)
+                    place = y / LARGEST * (ATOMS - 1)
+                    below = min(int(place), ATOMS - 2)
+                    target[below] += mass * (below + 1 - place)
+                    target[below + 1] += mass * (place - below)
+                said = learner.network.logits(now[i : i + 1])[0, action[i]].log_softmax(0)
+                losses.append(-float(target @ said.double().numpy()))
         learner._update(game, moment, action, reward, discount)
-        assert learner._sums[0].item() == pytest.approx(float(sum(losses)) / t.batch, rel=1e-4)
+        assert learner._sums[0].item() == pytest.approx(sum(losses) / t.batch, rel=1e-4)
         for mean, old, new in zip(
             learner.average.parameters(),
             average.parameters(),

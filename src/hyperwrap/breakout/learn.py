@@ -1,15 +1,16 @@
-"""Q-learning of Breakout: double, n-step, with a large replay on the device that learns.
+"""Q-learning of Breakout: distributional, double, n-step, with a large replay on the device.
 
 Many games are played side by side. Game i takes a random action with a probability ε_i of its own,
 from 0.4 down to 0.0007, and every eighth with 0.1, as when frames are collected; the others are
 what the network says. While the emulator plays a step, the device learns from the `Replay`:
 
-    y = Σ_{k<n} γ^k r_{t+k} + γⁿ Q̄(s_{t+n}, argmax_a Q(s_{t+n}, a)),
+    Y = Σ_{k<n} γ^k r_{t+k} + γⁿ Z̄(s_{t+n}, argmax_a Q(s_{t+n}, a)),
 
-by Huber's loss of Q(s_t, a_t) − y, with rewards 1 a brick. Q̄ is the moving average of Q; it
-also plays, and it is the player that is saved. The number of updates a step of the games follows
-from ``ratio``, how often each moment is learned from. On a GPU those of a step are one captured
-graph.
+with rewards 1 a brick. Z̄ is a return as the moving average of the network has it, so Y is one
+too; shared out to the values that the network knows, it is what the network should say of
+(s_t, a_t), by cross-entropy. The moving average also plays, and it is the player that is saved.
+The number of updates a step of the games follows from ``ratio``, how often each moment is learned
+from. On a GPU those of a step are one captured graph.
 
 A folder holds ``metrics.jsonl``, ``checkpoint.safetensors`` (networks, moments of Adam, counters)
 and, at the end of a call, ``player.safetensors``. The replay is not in the checkpoint: a resumed
@@ -27,12 +28,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import smooth_l1_loss
+from torch.nn.functional import cross_entropy
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from hyperwrap.breakout.curve import Progress, Rates, Recent, ladder
 from hyperwrap.breakout.emulator import ACTIONS, SIDE, Games, Step
-from hyperwrap.breakout.player import Player, QNetwork, play
+from hyperwrap.breakout.player import ATOMS, LARGEST, Player, QNetwork, play
 from hyperwrap.breakout.replay import Replay
 from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.files import Metrics, read_tensors, write_tensors
@@ -54,15 +55,15 @@ class Learning:
     """Screens of each game that the replay holds: 7 KB of the device's memory each."""
     warm_up: int = 50_000
     """Screens in the replay before learning begins, four times as many after a resumption."""
-    ratio: float = 20.0
+    ratio: float = 12.0
     """How often each screen is learned from, on average."""
-    batch: int = 512
+    batch: int = 128
     n: int = 3
     """Steps of a return before the network's value is taken."""
     gamma: float = 0.99
     learning_rate: float = 3e-4
     adam_epsilon: float = 2e-5
-    average: float = 0.002
+    average: float = 0.001
     """The share of the newest weights in the moving average, at each update."""
     seed: int = 0
     report_every: float = 10.0
@@ -239,11 +240,8 @@ class Learner:
         moments = torch.cat([moment, moment + self.learning.n])
         screens = self._laid_out(self.replay.screens(torch.cat([game, game]), moments))
         now, later = screens.chunk(2)
-        with torch.no_grad():
-            best = self.network(later).argmax(1, keepdim=True)
-            y = reward + discount * self.average(later).gather(1, best).squeeze(1)
-        q = self.network(now).gather(1, action[:, None]).squeeze(1)
-        loss = smooth_l1_loss(q, y)
+        logits = _of(action, self.network.logits(now))
+        loss = cross_entropy(logits, self._target(later, reward, discount))
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
@@ -251,7 +249,20 @@ class Learner:
             own: list[Tensor] = list(self.average.parameters())
             new: list[Tensor] = list(self.network.parameters())
             self._mix(own, new, 0)
+            q = (logits.softmax(1) * self.network.atoms).sum(1)
             self._sums += torch.stack([loss, q.mean()])
+
+    @torch.no_grad()
+    def _target(self, later: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
+        """The distribution of Y over the atoms z, ``(batch, 51)``.
+
+        A value between two atoms goes to both, the more the nearer; one past the last to the last.
+        """
+        z = self.network.atoms
+        p = _of(self.network(later).argmax(1), self.average.logits(later)).softmax(1)
+        y = (reward[:, None] + discount[:, None] * z).clamp(max=LARGEST)
+        share = (1 - (y[:, :, None] - z).abs() * (ATOMS - 1) / LARGEST).clamp(min=0)
+        return (p[:, :, None] * share).sum(1)
 
     def _laid_out(self, screens: Tensor) -> Tensor:
         return screens.contiguous(memory_format=torch.channels_last)
@@ -364,6 +375,11 @@ class Learner:
 def _network(device: torch.device) -> QNetwork:
     """Laid out with the channels last, as a GPU convolves fastest."""
     return QNetwork().to(device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+
+
+def _of(action: Tensor, logits: Tensor) -> Tensor:
+    """Those of one action each, ``(batch, 51)``."""
+    return logits.take_along_dim(action[:, None, None], 1).squeeze(1)
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

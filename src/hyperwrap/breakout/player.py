@@ -1,8 +1,9 @@
 """A player of Breakout: a Q-network, and the games that it plays.
 
 The network is that of Mnih et al. (2015), three convolutions and two linear layers from the newest
-four screens to the value of each action, with layer normalisation before each ReLU. The player
-takes the action of the largest value.
+four screens, with layer normalisation before each ReLU. For each action it gives the distribution
+of the discounted bricks to come, over 51 values from 0 to 15 (Bellemare et al., 2017); its mean is
+the value of the action. The player takes the action of the largest value.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +20,11 @@ from hyperwrap.breakout.emulator import ACTIONS, FRAMES, STACK, Games
 from hyperwrap.errors import UserError
 from hyperwrap.files import read_tensors, write_tensors
 
-__all__ = ["Player", "QNetwork", "play"]
+__all__ = ["ATOMS", "LARGEST", "Player", "QNetwork", "play"]
+
+ATOMS = 51
+LARGEST = 15.0
+"""Return that can be told from larger ones."""
 
 _SHIPPED = Path(__file__).with_name("player.safetensors")
 _ADVICE = "Train one with: hyperwrap breakout learn"
@@ -47,6 +52,9 @@ class QNetwork(nn.Sequential):
     torch.Size([2, 4])
     """
 
+    atoms: Tensor
+    """What a return can be, ``(51,)``."""
+
     def __init__(self) -> None:
         super().__init__(
             nn.Conv2d(STACK, 32, 8, stride=4),
@@ -62,8 +70,17 @@ class QNetwork(nn.Sequential):
             nn.Linear(64 * 7 * 7, 512),
             nn.LayerNorm(512),
             nn.ReLU(),
-            nn.Linear(512, len(ACTIONS)),
+            nn.Linear(512, len(ACTIONS) * ATOMS),
         )
+        self.register_buffer("atoms", torch.linspace(0, LARGEST, ATOMS), persistent=False)
+
+    def logits(self, screens: Tensor) -> Tensor:
+        """Of the return after each action, ``(..., 4, 51)``."""
+        return super().forward(screens).unflatten(-1, (len(ACTIONS), ATOMS))
+
+    def forward(self, input: Tensor) -> Tensor:
+        # Not a matrix product, which a GPU may round to ten bits.
+        return (self.logits(input).softmax(-1) * self.atoms).sum(-1)
 
 
 @dataclass
