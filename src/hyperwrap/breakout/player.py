@@ -56,6 +56,7 @@ class QNetwork(nn.Sequential):
     """What a return can be, ``(51,)``."""
 
     def __init__(self) -> None:
+        last = nn.Linear(512, len(ACTIONS) * ATOMS)
         super().__init__(
             nn.Conv2d(STACK, 32, 8, stride=4),
             _Norm(32),
@@ -70,9 +71,12 @@ class QNetwork(nn.Sequential):
             nn.Linear(64 * 7 * 7, 512),
             nn.LayerNorm(512),
             nn.ReLU(),
-            nn.Linear(512, len(ACTIONS) * ATOMS),
+            last,
         )
         self.register_buffer("atoms", torch.linspace(0, LARGEST, ATOMS), persistent=False)
+        # Little is hoped for at first: hopes take long to fade, as each state gets them from the next.
+        with torch.no_grad():
+            last.bias.copy_((-2 * self.atoms).repeat(len(ACTIONS)))
 
     def logits(self, screens: Tensor) -> Tensor:
         """Of the return after each action, ``(..., 4, 51)``."""
