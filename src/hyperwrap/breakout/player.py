@@ -74,7 +74,7 @@ class QNetwork(nn.Sequential):
             last,
         )
         self.register_buffer("atoms", torch.linspace(0, LARGEST, ATOMS), persistent=False)
-        # Little is hoped for at first: hopes take long to fade, as each state gets them from the next.
+        # Little is hoped for at first: hopes fade slowly, as each state has them from the next.
         with torch.no_grad():
             last.bias.copy_((-2 * self.atoms).repeat(len(ACTIONS)))
 
