@@ -14,7 +14,7 @@ from torch import Tensor
 from hyperwrap.breakout.curve import Rates, Recent, ladder
 from hyperwrap.breakout.emulator import ACTIONS, SIDE, STACK, Games, Step
 from hyperwrap.breakout.learn import Learner, Learning, Progress
-from hyperwrap.breakout.player import ATOMS, LARGEST, Player, QNetwork, play
+from hyperwrap.breakout.player import _SHIPPED, ATOMS, LARGEST, Player, QNetwork, play
 from hyperwrap.breakout.replay import Replay
 from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.files import write_tensors
@@ -279,6 +279,13 @@ class Naive:
 
 def pixels(screens: Tensor) -> NDArray[np.uint8]:
     return (255 * screens).round().byte().numpy()
+
+
+def test_the_player_that_comes_along_is_small_and_plays() -> None:
+    player = Player.load()
+    assert _SHIPPED.stat().st_size <= 4_000_000
+    assert min(play(player, 2, frames=1_200)) >= 5  # at random it has 1 or 2 by then
+    assert int(player.about["steps"]) > 0
 
 
 def test_normalisation_is_that_of_torch() -> None:
