@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hyperwrap.breakout import learn
 from hyperwrap.breakout.curve import Rates, Recent, ladder
 from hyperwrap.breakout.emulator import ACTIONS, SIDE, STACK, Games, Step
 from hyperwrap.breakout.learn import Learner, Learning, Progress
@@ -289,25 +288,6 @@ def test_the_player_that_comes_along_is_small_and_plays() -> None:
     assert int(player.about["steps"]) > 0
 
 
-def test_stacks_are_shifted_each_as_a_whole() -> None:
-    torch.manual_seed(0)
-    screens = torch.rand(300, STACK, SIDE, SIDE)
-    shifted, found = learn._shifted(screens), set[tuple[int, int]]()
-    for before, after in zip(screens, shifted, strict=True):
-        shifts = [
-            (down, right)
-            for down in range(-4, 5)
-            for right in range(-4, 5)
-            if torch.equal(after[:, 40, 40:44], before[:, 40 + down, 40 + right : 44 + right])
-        ]
-        assert len(shifts) == 1
-        down, right = shifts[0]
-        edges = torch.nn.functional.pad(before, (4, 4, 4, 4), mode="replicate")
-        assert torch.equal(after, edges[:, 4 + down : 88 + down, 4 + right : 88 + right])
-        found.add(shifts[0])
-    assert len(found) > 60  # of 81
-
-
 def test_normalisation_is_that_of_torch() -> None:
     torch.manual_seed(0)
     own, x = QNetwork()[1].double(), torch.randn(3, 32, 5, 5, dtype=torch.float64)
@@ -473,9 +453,7 @@ class TestLearner:
         assert torch.equal(resumed._explore, torch.from_numpy(ladder(SMALL.games)))
         assert resumed._moments == 4 * fresh._moments == 40
 
-    def test_an_update_is_double_and_moves_the_average(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_update_is_double_and_moves_the_average(self, tmp_path: Path) -> None:
         """Against the formulas, written out for each row of the batch."""
         learner = toy(tmp_path, warm_up=10**6)
         learner._begin()
@@ -500,7 +478,6 @@ class TestLearner:
                     target[below + 1] += mass * (place - below)
                 said = learner.network.logits(now[i : i + 1])[0, action[i]].log_softmax(0)
                 losses.append(-float(target @ said.double().numpy()))
-        monkeypatch.setattr(learn, "_shifted", lambda screens: screens)
         learner._update(game, moment, action, reward, discount)
         assert learner._sums[0].item() == pytest.approx(sum(losses) / t.batch, rel=1e-4)
         for mean, old, new in zip(

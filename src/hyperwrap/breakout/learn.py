@@ -1,16 +1,14 @@
 """Q-learning of Breakout: distributional, double, n-step, with a large replay on the device.
 
 Many games are played side by side. Game i takes a random action with a probability ε_i of its own,
-from 0.3 down to 0.0024, and every eighth with 0.1, as when frames are collected; the others are
-what the network says. Little else is random, and with smaller ε nearly all games would be the same
-four. While the emulator plays a step, the device learns from the `Replay`:
+from 0.4 down to 0.0007, and every eighth with 0.1, as when frames are collected; the others are
+what the network says. While the emulator plays a step, the device learns from the `Replay`:
 
     Y = Σ_{k<n} γ^k r_{t+k} + γⁿ Z̄(s_{t+n}, argmax_a Q(s_{t+n}, a)),
 
 with rewards 1 a brick. Z̄ is a return as the moving average of the network has it, so Y is one
 too; shared out to the values that the network knows, it is what the network should say of
-(s_t, a_t), by cross-entropy. Screens are shifted a little at random: else walls with the same holes
-are learned by heart. The moving average also plays, and it is the player that is saved.
+(s_t, a_t), by cross-entropy. The moving average also plays, and it is the player that is saved.
 The number of updates a step of the games follows from ``ratio``, how often each moment is learned
 from. On a GPU those of a step are one captured graph.
 
@@ -41,8 +39,6 @@ from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.files import Metrics, read_tensors, write_tensors
 
 __all__ = ["Learner", "Learning", "Progress"]
-
-_SHIFT = 4
 
 
 @dataclass(frozen=True)
@@ -242,8 +238,8 @@ class Learner:
         self, game: Tensor, moment: Tensor, action: Tensor, reward: Tensor, discount: Tensor
     ) -> None:
         moments = torch.cat([moment, moment + self.learning.n])
-        screens = _shifted(self.replay.screens(torch.cat([game, game]), moments))
-        now, later = self._laid_out(screens).chunk(2)
+        screens = self._laid_out(self.replay.screens(torch.cat([game, game]), moments))
+        now, later = screens.chunk(2)
         logits = _of(action, self.network.logits(now))
         loss = cross_entropy(logits, self._target(later, reward, discount))
         self.optimizer.zero_grad(set_to_none=True)
@@ -379,15 +375,6 @@ class Learner:
 def _network(device: torch.device) -> QNetwork:
     """Laid out with the channels last, as a GPU convolves fastest."""
     return QNetwork().to(device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-
-
-def _shifted(screens: Tensor) -> Tensor:
-    """Each stack moved by up to four pixels both ways, its edges repeated (Yarats et al., 2021)."""
-    n, place = len(screens), torch.arange(SIDE, device=screens.device)
-    down, right = torch.randint(-_SHIFT, _SHIFT + 1, (2, n, 1), device=screens.device)
-    rows, columns = ((place + by).clamp(0, SIDE - 1) for by in (down, right))
-    source = (rows[:, :, None] * SIDE + columns[:, None, :]).flatten(1)
-    return screens.flatten(2).take_along_dim(source[:, None], 2).view_as(screens)
 
 
 def _of(action: Tensor, logits: Tensor) -> Tensor:
