@@ -198,6 +198,8 @@ class Numbers:
     steps_per_second: float | None
     """In the last call that trained it, without the first report."""
     evaluation_seconds: float
+    precision: str
+    """Of the networks in training."""
     device: str
     commit: str | None
     versions: dict[str, str]
@@ -254,7 +256,7 @@ class Job:
 
     def settings(self) -> dict[str, Any]:
         """All that decides the model but the machine; all but ``model`` is common to a folder."""
-        common = {"frames": self.data.name, **self.scale.deciding(), "precision": self._precision}
+        common = {"frames": self.data.name, **self.scale.deciding()}
         return {"model": asdict(self.model), **common, "hyperwrap": __version__}
 
     def make(self, watch: Watch) -> Outcome:
@@ -274,6 +276,7 @@ class Job:
             steps=self.steps,
             steps_per_second=speed,
             evaluation_seconds=round(time.perf_counter() - start, 2),
+            precision=self._precision,
             device=device_name(self.data.device),
             commit=commit(),
             versions=versions(),
