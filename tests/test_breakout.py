@@ -520,6 +520,19 @@ def test_models_of_other_frames_are_refused(whole: tuple[Path, breakout.Result],
     assert kept(folder) == before
 
 
+@pytest.mark.usefixtures("_no_figures")
+def test_a_model_of_another_machine_counts_if_it_is_finished(
+    whole: tuple[Path, breakout.Result], tmp_path: Path
+):
+    folder = shutil.copytree(whole[0], tmp_path / "gpu")
+    path = folder / "models" / ONE.folder / "settings.json"
+    path.write_text(path.read_text().replace("float32", "bfloat16"))
+    assert reproduce(folder).rows == whole[1].rows
+    path.with_name("numbers.json").unlink()
+    with pytest.raises(UserError, match=r"precision is bfloat16, and here float32"):
+        reproduce(folder)
+
+
 @pytest.mark.parametrize("name", ["settings.json", "numbers.json", "measured.safetensors"])
 def test_a_model_that_cannot_be_read_is_named(
     name: str, whole: tuple[Path, breakout.Result], tmp_path: Path

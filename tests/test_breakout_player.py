@@ -288,6 +288,11 @@ def test_the_player_that_comes_along_is_small_and_plays() -> None:
     assert int(player.about["steps"]) > 0
 
 
+def test_a_new_player_hopes_for_little() -> None:
+    torch.manual_seed(0)
+    assert (QNetwork()(torch.rand(20, STACK, SIDE, SIDE)) < 1).all()
+
+
 def test_normalisation_is_that_of_torch() -> None:
     torch.manual_seed(0)
     own, x = QNetwork()[1].double(), torch.randn(3, 32, 5, 5, dtype=torch.float64)
@@ -380,7 +385,8 @@ class Toy:
 
 
 def toy(folder: Path, **settings: Any) -> Learner:
-    learning = replace(SMALL, learning_rate=1e-3, average=0.2, gamma=0.5, n=2, **settings)
+    own = {"learning_rate": 1e-3, "average": 0.2, "gamma": 0.5, "n": 2, **settings}
+    learning = replace(SMALL, **own)
     return Learner(learning, folder, games=cast(Games, Toy(learning.games)))
 
 
@@ -455,10 +461,15 @@ class TestLearner:
 
     def test_an_update_is_double_and_moves_the_average(self, tmp_path: Path) -> None:
         """Against the formulas, written out for each row of the batch."""
-        learner = toy(tmp_path, warm_up=10**6)
+        learner = toy(tmp_path, warm_up=10**6, gamma=0.99)
         learner._begin()
         for _ in range(12):
             _advance(learner)
+        # Two networks that prefer different actions, and returns near the largest.
+        for network in (learner.network, learner.average):
+            weight, bias = list(network.parameters())[-2:]
+            torch.nn.init.normal_(weight, std=0.5)
+            torch.nn.init.zeros_(bias)
         t, average = learner.learning, QNetwork()
         average.load_state_dict(learner.average.state_dict())
         game, moment = learner.replay.draw(t.batch, t.n)
@@ -478,6 +489,11 @@ class TestLearner:
                     target[below + 1] += mass * (place - below)
                 said = learner.network.logits(now[i : i + 1])[0, action[i]].log_softmax(0)
                 losses.append(-float(target @ said.double().numpy()))
+        torch.testing.assert_close(
+            learner._target(later, reward, discount).sum(1), torch.ones(t.batch)
+        )
+        different = learner.network(later).argmax(1) != learner.average(later).argmax(1)
+        assert different.any()
         learner._update(game, moment, action, reward, discount)
         assert learner._sums[0].item() == pytest.approx(sum(losses) / t.batch, rel=1e-4)
         for mean, old, new in zip(

@@ -231,7 +231,7 @@ def test_tables_group_rows_of_the_same_columns():
     lines = [("a", "x", 1), ("a", "y", None), ("b", "x", 2.5, 0.1, 5, 2), ("b", "y", 3)]
     first, second = results.tables([*(Row(*line) for line in lines), Row("c", "z", 4)])
     assert first.columns == ["x", "y"]
-    assert first.lines == [["a", "1", "–"], ["b", "2.50 ± 0.10 (paper 2, +0.50)", "3"]]
+    assert first.lines == [["a", "1", "–"], ["b", "2.50 ± 0.10 (paper 2.00, +0.50)", "3"]]
     assert second.markdown() == "|  | z |\n| --- | ---: |\n| c | 4 |"
 
 

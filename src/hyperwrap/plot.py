@@ -550,7 +550,10 @@ _FAMILIES = (*_LINES, ("#009e73", "^"))
 
 @dataclass(frozen=True)
 class Curve:
-    """Points joined by a line, matplotlib's ``-``, ``--`` or ``:``; colours go by ``family``."""
+    """Points joined by a line, matplotlib's ``-``, ``--`` (hollow points) or ``:`` (crosses).
+
+    Colours go by ``family``.
+    """
 
     label: str
     x: Sequence[float]
@@ -568,6 +571,7 @@ def curves(panels: Mapping[str, Sequence[Curve]], *, axes_labels: tuple[str, str
             for curve in drawn:
                 colour, marker = _FAMILIES[curve.family]
                 inside = colour if curve.line == "-" else "white"
+                marker = "x" if curve.line == ":" else marker
                 look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4}
                 look |= {"markerfacecolor": inside, "linewidth": 1, "label": curve.label}
                 axes.plot(curve.x, curve.y, curve.line, **look)

@@ -23,8 +23,9 @@ from hyperwrap.files import read_tensors, write_tensors
 __all__ = ["ATOMS", "LARGEST", "Player", "QNetwork", "play"]
 
 ATOMS = 51
+"""Values that a return can have, evenly from 0."""
 LARGEST = 15.0
-"""Return that can be told from larger ones."""
+"""The largest of them; larger returns count as this one."""
 
 _SHIPPED = Path(__file__).with_name("player.safetensors")
 _ADVICE = "Train one with: hyperwrap breakout learn"
@@ -46,7 +47,7 @@ class _Norm(nn.GroupNorm):
 
 
 class QNetwork(nn.Sequential):
-    """The values Q(s, a) of the actions, ``(..., 4)``, from screens scaled to [0, 1].
+    """The values Q(s, a) of the actions, ``(count, 4)``, from screens scaled to [0, 1].
 
     >>> QNetwork()(torch.zeros(2, 4, 84, 84)).shape
     torch.Size([2, 4])
@@ -79,7 +80,7 @@ class QNetwork(nn.Sequential):
             last.bias.copy_((-2 * self.atoms).repeat(len(ACTIONS)))
 
     def logits(self, screens: Tensor) -> Tensor:
-        """Of the return after each action, ``(..., 4, 51)``."""
+        """Of the return after each action, ``(count, 4, 51)``."""
         return super().forward(screens).unflatten(-1, (len(ACTIONS), ATOMS))
 
     def forward(self, input: Tensor) -> Tensor:

@@ -27,7 +27,8 @@ from hyperwrap.experiments.threads import one_thread
 
 _EDGES = (
     "An edge list (.tsv, .csv, also gzipped): child, parent and perhaps a weight a line; "
-    f"or {', '.join(KNOWN)}, which stand for closures."
+    f"or {', '.join(KNOWN)}, which stand for closures. WordNet comes along; of the others, "
+    "ICD-10-CM and Glottolog are fetched with pip, the Gene Ontology is Debian's r-bioc-go.db."
 )
 Edges = Annotated[str, typer.Argument(metavar="EDGES", help=_EDGES)]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="What `hyperwrap embed` wrote.")]
@@ -76,7 +77,7 @@ def embed(
         bool, typer.Option("--resume", help="Go on with the training in DIR, if there is one.")
     ] = False,
 ) -> None:
-    """Embed the nodes of a hierarchy or graph, each as a distribution: your edges, or WordNet."""
+    """Embed the nodes of a graph, each as a distribution: your edges, or a graph known by name."""
     where = the_device(device)
     about = {
         "command": "hyperwrap embed",

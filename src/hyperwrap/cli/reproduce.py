@@ -231,7 +231,10 @@ def wordnet(
         typer.Option(help="How to train: what we found to work best, or as in the paper."),
     ] = "ours",
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Seeds of each cell; 3 up to n=20, then 1.")
+        int | None,
+        typer.Option(
+            min=1, help="Seeds of each cell; 3 up to n=20, then 1; the paper's recipe: 1."
+        ),
     ] = None,
 ) -> None:
     """Tables 3, 5 and 6: the nouns of WordNet as distributions and as points, n=5 to 100."""

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
+from math import floor, log10
 from pathlib import Path
 
 import torch
@@ -54,51 +55,59 @@ class Row:
         """
         if self.mean is None:
             return "–"
+        if self.sd is None and self.paper is None:
+            return _number(self.mean)
         places = _places(self.mean)
-        spread = "" if self.sd is None else f" ± {_spread(self.sd, places)}"
-        return f"{_number(self.mean)}{spread}{self._beside_paper(self.mean, places)}"
+        spread = "" if self.sd is None else f" ± {_fixed(self.sd, places)}"
+        return f"{_fixed(self.mean, places)}{spread}{self._beside_paper(self.mean, places)}"
 
     def _beside_paper(self, mean: float, places: int) -> str:
         if self.paper is None:
             return ""
-        difference = f"{mean - self.paper:+.{places}f}".replace("-", "−", 1)
-        return f" (paper {_number(self.paper)}, {difference})"
+        apart = round(mean - self.paper, places)
+        sign = "+" if apart > 0 else ""
+        return f" (paper {_fixed(self.paper, places)}, {sign}{_fixed(apart, places)})"
 
 
 def _number(x: float) -> str:
-    """With as many places as people give to a number of its size.
+    """Alone: a whole number as it is, else three digits, and log-likelihoods to their hundredths.
 
-    >>> [_number(x) for x in (0.76, -137.694, 5504.21, 1.061, 2.43e-7, 1.13e36, 3.0)]
-    ['0.760', '−137.69', '5,504.2', '1.06', '2.43e-07', '1.13e+36', '3']
+    >>> [_number(x) for x in (0.76, -137.694, 5504.21, 0.0488, 2.43e-7, 1.13e36, 3.0)]
+    ['0.760', '−137.69', '5,504.21', '0.0488', '2.43e-07', '1.13e+36', '3']
     """
     size = abs(x)
     if size % 1 == 0 and size < _LARGE:
         text = f"{size:,.0f}"
-    elif _SMALL <= size < _LARGE:
-        text = f"{size:,.{_places(x)}f}"
+    elif 10 <= size < _LARGE:
+        text = f"{size:,.2f}"
     else:
-        text = f"{size:.3g}"
+        text = f"{size:#.3g}"
     return f"−{text}" if x < 0 else text
 
 
-_SMALL, _LARGE = 0.0005, 1e5  # beyond these a power of ten says more
+def _fixed(x: float, places: int) -> str:
+    """With so many places, as numbers are written that are to be compared.
 
-
-def _spread(sd: float, places: int) -> str:
-    """Of a mean with so many places.
-
-    >>> _spread(0.83, 2), _spread(3.6e-5, 3), _spread(0.0, 3)
-    ('0.83', '<0.001', '0')
+    >>> [_fixed(x, 3) for x in (0.76, -0.0235, 3.6e-5, 0.0)]
+    ['0.760', '−0.024', '<0.001', '0.000']
     """
-    last = 10.0**-places
-    if 0 < sd < last / 2:
-        return f"<{last:.{places}f}"
-    return f"{sd:,.{places}f}" if sd else "0"
+    if 0 < x < 0.5 * 10.0**-places:
+        return f"<{10.0**-places:.{places}f}"
+    text = f"{abs(x):,.{places}f}"
+    return f"−{text}" if x < 0 else text
 
 
-def _places(x: float) -> int:
-    """Three below 1; log-likelihoods differ in their hundredths."""
-    return 3 if abs(x) < 1 else 2 if abs(x) < 1000 else 1
+def _places(mean: float) -> int:
+    """Of what is compared: three below 1, and enough to see a small number at all.
+
+    >>> [_places(x) for x in (0.989, -137.7, 4e-8, 0.0)]
+    [3, 2, 9, 3]
+    """
+    size = abs(mean)
+    return 2 if size >= 1 else 3 if size >= 0.01 or not size else 2 - floor(log10(size)) - 1
+
+
+_LARGE = 1e5  # beyond it a power of ten says more
 
 
 # --- tables ------------------------------------------------------------------------------------

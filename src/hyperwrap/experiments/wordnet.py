@@ -159,7 +159,8 @@ class Scale:
     )
     """Of our recipe, by n, which are also the dimensions to do."""
     seeds: Mapping[int, int] = field(default_factory=lambda: {20: 3, 100: 1})
-    """By the largest n that has so many."""
+    """Of our recipe, by the largest n that has so many."""
+    paper_seeds: int = 1
     paper_dims: tuple[int, ...] = (5, 10)
     paper_steps: int = 744_000
     """At least; it is a whole number of epochs."""
@@ -167,6 +168,9 @@ class Scale:
     draws: int = 20
     comparable: bool = True
     """Whether the paper's numbers belong beside these."""
+
+    def seeds_of(self, cell: "Cell") -> int:
+        return self.paper_seeds if cell.recipe == "paper" else _by_n(self.seeds, cell.n)
 
 
 FULL = Scale()
@@ -421,9 +425,7 @@ def reproduce(
     """
     edges, where = torch.tensor(graph.edges), torch.device(device)
     jobs = {
-        cell: _Job(
-            cell, edges, len(graph), scale, run.seed, seeds or _by_n(scale.seeds, cell.n), where
-        )
+        cell: _Job(cell, edges, len(graph), scale, run.seed, seeds or scale.seeds_of(cell), where)
         for cell in wanted
     }
     found = _finished(run.folder / "cells", jobs)

@@ -198,8 +198,6 @@ class Numbers:
     steps_per_second: float | None
     """In the last call that trained it, without the first report."""
     evaluation_seconds: float
-    precision: str
-    """Of the networks in training."""
     device: str
     commit: str | None
     versions: dict[str, str]
@@ -256,7 +254,7 @@ class Job:
 
     def settings(self) -> dict[str, Any]:
         """All that decides the model but the machine; all but ``model`` is common to a folder."""
-        common = {"frames": self.data.name, **self.scale.deciding()}
+        common = {"frames": self.data.name, **self.scale.deciding(), "precision": self._precision}
         return {"model": asdict(self.model), **common, "hyperwrap": __version__}
 
     def make(self, watch: Watch) -> Outcome:
@@ -276,7 +274,6 @@ class Job:
             steps=self.steps,
             steps_per_second=speed,
             evaluation_seconds=round(time.perf_counter() - start, 2),
-            precision=self._precision,
             device=device_name(self.data.device),
             commit=commit(),
             versions=versions(),
@@ -366,7 +363,8 @@ def finite(x: float) -> float | None:
 def finished(folder: Path, jobs: Mapping[Model, Job]) -> dict[Model, Outcome]:
     """The models in the folder, if they may stand in one table with those of the jobs.
 
-    Those that were begun with other settings than their jobs' are an error too.
+    Those that were begun with other settings than their jobs' are an error too. A GPU trains in
+    bfloat16 and a CPU does not: a model may stand beside others, but not be trained on both.
     """
     found: dict[Model, Outcome] = {}
     anyone = next(iter(jobs.values())).settings()
@@ -376,8 +374,11 @@ def finished(folder: Path, jobs: Mapping[Model, Job]) -> dict[Model, Outcome]:
             model = Model(**settings["model"])
         except (KeyError, TypeError):
             raise _unreadable(path, "it is something else") from None
-        _require_same(path.parent, settings, {**anyone, "model": asdict(model)})
-        if (path.parent / "numbers.json").exists():
+        done, expected = (path.parent / "numbers.json").exists(), {**anyone, "model": asdict(model)}
+        if done:
+            expected["precision"] = settings.get("precision")
+        _require_same(path.parent, settings, expected)
+        if done:
             found[model] = _outcome(path.parent)
     return found
 
