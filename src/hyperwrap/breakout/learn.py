@@ -249,8 +249,7 @@ class Learner:
             own: list[Tensor] = list(self.average.parameters())
             new: list[Tensor] = list(self.network.parameters())
             self._mix(own, new, 0)
-            q = (logits.softmax(1) * self.network.atoms).sum(1)
-            self._sums += torch.stack([loss, q.mean()])
+            self._sums += torch.stack([loss, self.network.mean(logits).mean()])
 
     @torch.no_grad()
     def _target(self, later: Tensor, reward: Tensor, discount: Tensor) -> Tensor:

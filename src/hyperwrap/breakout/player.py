@@ -83,9 +83,13 @@ class QNetwork(nn.Sequential):
         """Of the return after each action, ``(count, 4, 51)``."""
         return super().forward(screens).unflatten(-1, (len(ACTIONS), ATOMS))
 
-    def forward(self, input: Tensor) -> Tensor:
+    def mean(self, logits: Tensor) -> Tensor:
+        """Of the return with these logits, ``(..., 51)``."""
         # Not a matrix product, which a GPU may round to ten bits.
-        return (self.logits(input).softmax(-1) * self.atoms).sum(-1)
+        return (logits.softmax(-1) * self.atoms).sum(-1)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self.mean(self.logits(input))
 
 
 @dataclass

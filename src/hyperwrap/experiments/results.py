@@ -104,7 +104,9 @@ def _places(mean: float) -> int:
     [3, 2, 9, 3]
     """
     size = abs(mean)
-    return 2 if size >= 1 else 3 if size >= 0.01 or not size else 1 - floor(log10(size))
+    if size >= 1:
+        return 2
+    return 1 - floor(log10(size)) if 0 < size < 0.01 else 3
 
 
 _LARGE = 1e5  # beyond it a power of ten says more
