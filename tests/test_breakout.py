@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -408,6 +409,22 @@ def test_models_are_trained_as_the_protocol_says(tmp_path: Path, monkeypatch: py
         job(tmp_path / "short", Model("vanilla", 10, 3), scale)._train(lambda *_: None)
     assert seen["training"].warm_up == 25  # half of what there is
     assert Scale(100_000, 300, 3, 30, 1e-4, 100, 100, 1_000) == breakout.FULL
+
+
+def test_convolutions_are_those_of_cudnn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """`cudnn.flags` turns it off unless it is told not to, at six times the time."""
+    from hyperwrap.experiments.breakout import models
+
+    used = []
+    for name in ("screen.scaled", "measure"):  # called in training, and after it
+        real = attrgetter(name)(models)
+        monkeypatch.setattr(
+            f"hyperwrap.experiments.breakout.models.{name}",
+            lambda *args, real=real: used.append(torch.backends.cudnn.enabled) or real(*args),
+        )
+    job(tmp_path, ONE).make(lambda *_: None)
+    assert len(used) > 2
+    assert all(used)
 
 
 def test_a_density_that_is_not_finite_is_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -85,6 +85,32 @@ def test_weights_start_as_in_the_code_of_the_paper():
                 assert m.bias is None or (m.bias == 0).all()
 
 
+def test_the_decoder_sees_no_further_than_radius_ten():
+    _, decoder = dcgan(hw.Hyperbolic(3), SMALL)
+    direction = torch.tensor([[2.0, -1.0, 2.0]]) / 3
+
+    def at(radius: float) -> torch.Tensor:
+        return hw.lorentz.exp0(radius * direction)
+
+    near = torch.cat([at(0.0), at(1.0), at(9.99)])
+    assert_close(decoder[0](near), near, rtol=0, atol=0)
+    assert_close(decoder[0](at(60.0)), at(10.0))
+    for latent in (hw.Euclidean(3), hw.Hyperbolic(3, coordinates="tangent")):
+        assert isinstance(dcgan(latent, SMALL)[1][0], nn.Linear)
+
+
+def test_samples_far_out_leave_the_decoder_finite():
+    """Without a bound batch normalisation squares coordinates of ``e^80``."""
+    latent = hw.Hyperbolic(3)
+    _, decoder = dcgan(latent, SMALL)
+    v = (torch.randn(8, 3) * torch.linspace(0.1, 40, 8).unsqueeze(1)).requires_grad_()
+    decoder(hw.lorentz.exp0(v)).square().sum().backward()
+    slopes = [p.grad for p in (v, *decoder.parameters()) if p.grad is not None]
+    assert len(slopes) > 10
+    assert all(torch.isfinite(slope).all() for slope in slopes)
+    assert all(torch.isfinite(b).all() for b in decoder.buffers())
+
+
 # --- any images --------------------------------------------------------------------------------
 
 
@@ -289,7 +315,8 @@ NETWORKS = {
     "mlp": lambda: mlp([4, 6, 5, 3], activation=nn.ELU),
     "stack": lambda: mlp([4, 6, 3], stack=(2,)),
     "dcgan encoder": lambda: dcgan(hw.Hyperbolic(2), (3, 8, 16))[0],
-    "dcgan decoder": lambda: dcgan(
+    "dcgan decoder": lambda: dcgan(hw.Hyperbolic(2), (3, 8, 16))[1],
+    "vanilla dcgan decoder": lambda: dcgan(
         hw.Euclidean(2), (3, 8, 16), likelihood="bernoulli", last_slope=0.1
     )[1],
 }

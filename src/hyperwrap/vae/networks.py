@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from math import prod, sqrt
+from math import cosh, prod, sqrt
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, conv_transpose2d, pad
 
-from hyperwrap.vae.latent import Latent
+from hyperwrap.vae.latent import Hyperbolic, Latent
 
 __all__ = ["Linear", "Network", "dcgan", "mlp", "rebuilt"]
 
@@ -147,6 +147,9 @@ def dcgan(
     - decoder: linear to 64 channels, ``4×4·2 → 32``, ``3×3 → 32``, ``4×4·2 → 16``, ``3×3 → 16``,
       batch normalisation and ReLU each; ``4×4·2 → 2``, ReLU, ``3×3``
 
+    Points of the hyperboloid go into the decoder as they are up to radius 10, the largest norm that
+    the paper looks at, and those beyond as the point at 10 in the same direction (see `_Reach`).
+
     Weights start ``N(0, .02²)``. What the numbers of the decoder mean is up to the likelihood: for
     the Gaussian, means first and then scales (see `objective.gaussian`).
 
@@ -164,7 +167,9 @@ def dcgan(
     """
     outputs = (2 if likelihood == "gaussian" else 1) * shape[0]
     encoder = _dcgan_encoder(latent.encoder_outputs, shape)
-    return encoder, _dcgan_decoder(latent.decoder_inputs, outputs, shape, last_slope)
+    ambient = isinstance(latent, Hyperbolic) and latent.coordinates == "hyperboloid"
+    reach = cosh(10) if ambient else None
+    return encoder, _dcgan_decoder(latent.decoder_inputs, outputs, shape, last_slope, reach)
 
 
 def _dcgan_encoder(outputs: int, shape: Sequence[int]) -> Network:
@@ -178,18 +183,45 @@ def _dcgan_encoder(outputs: int, shape: Sequence[int]) -> Network:
     return _in_squares(_started(network), slice(3), _halved_in_squares)
 
 
-def _dcgan_decoder(inputs: int, outputs: int, shape: Sequence[int], last_slope: float) -> Network:
+def _dcgan_decoder(
+    inputs: int,
+    outputs: int,
+    shape: Sequence[int],
+    last_slope: float,
+    reach: float | None = None,
+) -> Network:
     channels, *small = _eighth(shape)
     first = nn.Linear(inputs, 64 * prod(small), bias=False)
-    layers = [first, nn.BatchNorm1d(first.out_features), nn.ReLU(), nn.Unflatten(1, (64, *small))]
+    layers: list[nn.Module] = [] if reach is None else [_Reach(reach)]
+    layers += [first, nn.BatchNorm1d(first.out_features), nn.ReLU(), nn.Unflatten(1, (64, *small))]
     for layer in (_doubled(64, 32), _same(32, 32), _doubled(32, 16), _same(16, 16)):
         layers += [*_normalised(layer), nn.ReLU(inplace=True)]
     last = [_doubled(16, 2 * channels), nn.LeakyReLU(last_slope), _same(2 * channels, outputs)]
     network = Network(*layers, *last)
     network.event = (inputs,)
-    options = {"outputs": outputs, "shape": list(shape), "last_slope": last_slope}
+    options = {"outputs": outputs, "shape": list(shape), "last_slope": last_slope, "reach": reach}
     network.recipe = {"network": "dcgan decoder", "inputs": inputs, **options}
     return _in_squares(_started(network), slice(-3, None), _doubled_in_squares)
+
+
+class _Reach(nn.Module):
+    """Points of the hyperboloid, shortened where ``z₀`` is above a bound: ``z·b/max(z₀, b)``.
+
+    Batch normalisation comes next. A few samples far out decide the variance of a batch, and all
+    others then look alike to the decoder: at the beginning, when it cannot use them yet, a gain.
+    Coordinates grow as ``e^r``, so nothing but the KL term ends that, and while β is small it does
+    not before the variance overflows, at radius 44.
+    """
+
+    def __init__(self, bound: float) -> None:
+        super().__init__()
+        self.bound = bound
+
+    def forward(self, z: Tensor) -> Tensor:
+        return z * (self.bound / z[..., :1].clamp_min(self.bound))
+
+    def extra_repr(self) -> str:
+        return f"{self.bound:g}"
 
 
 def _eighth(shape: Sequence[int]) -> tuple[int, int, int]:
