@@ -409,6 +409,19 @@ def test_running_means_are_part_of_a_checkpoint(tmp_path: Path):
     assert same(done, weights(trainer("batch normalisation", tmp_path, seed=1)))
 
 
+def test_at_the_end_statistics_are_those_of_the_last_weights():
+    model, order = normalised_vae(), Shuffled(DATA, 4, 0)
+    finish(Trainer(model, order, Training(STEPS, 1e-2)))
+    first, norm = model.encoder[:2]  # pyright: ignore[reportIndexIssue]
+    with torch.no_grad():
+        before = [first(order(step)) for step in range(STEPS)]
+    mean = torch.stack([y.mean(0) for y in before]).mean(0)
+    var = torch.stack([y.var(0) for y in before]).mean(0)
+    assert_close(norm.running_mean, mean)
+    assert_close(norm.running_var, var)
+    assert norm.momentum == 0.1
+
+
 # --- mixed precision -----------------------------------------------------------------------------
 
 

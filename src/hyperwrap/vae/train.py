@@ -21,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.files import Metrics, read_tensors, write_tensors
@@ -69,7 +70,8 @@ class Trainer:
     """Trains ``model`` on ``batches(step)``, data shaped ``(*stack, batch, *event)``.
 
     While steps are taken the model is in the mode for that (`nn.Module.train`), and whenever
-    somebody else may look at it, at a report and at the end, in that for use (`eval`).
+    somebody else may look at it, at a report and at the end, in that for use (`eval`). After the
+    last step the statistics of batch normalisation are taken anew, see `_settle`.
 
     Args:
         folder: where ``checkpoint.safetensors`` and ``metrics.jsonl``, a line a report, go; without
@@ -127,6 +129,8 @@ class Trainer:
             self._advance(x)
             self.step, self._since = self.step + 1, self._since + 1
             last = self.step == self.training.steps
+            if last:
+                self._settle()
             if last or self.step % report_every == 0:
                 self.model.eval()
                 yield self._report(validate_every)
@@ -200,6 +204,28 @@ class Trainer:
                     t.copy_(moments[index][name]) if index in moments else t.zero_()
         self._sums.copy_(sums)
         torch.cuda.set_rng_state(random, x.device)
+
+    @torch.no_grad()
+    def _settle(self) -> None:
+        """Takes the statistics of batch normalisation anew, as means over the first batches.
+
+        Until now they were running means, of weights that changed and, in bfloat16, of other
+        roundings than those of the model in use. A channel that hardly varies shows both.
+        """
+        norms = [m for m in self.model.modules() if isinstance(m, _BatchNorm)]
+        if not norms:
+            return
+        momenta = [m.momentum for m in norms]
+        for m in norms:
+            m.reset_running_stats()
+            m.momentum = None  # a plain mean
+        device = self.model.beta.device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.manual_seed(self.training.seed)
+            for step in range(min(_SETTLING, self.training.steps)):
+                self.model.elbo(self.batches(step))
+        for m, momentum in zip(norms, momenta, strict=True):
+            m.momentum = momentum
 
     # --- reports ---------------------------------------------------------------------------------
 
@@ -358,6 +384,7 @@ class Shuffled:
 
 
 _ROWS_AT_ONCE = 1_000  # of validation data
+_SETTLING = 100  # batches
 
 
 def _laid_out(t: Tensor, like: Tensor) -> Tensor:
