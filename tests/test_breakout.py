@@ -42,8 +42,9 @@ TINY = Scale(
 )
 CPU = torch.device("cpu")
 ROWS = ["vanilla", "hyperbolic", "hyperbolic − vanilla", "real frames"]
-COLUMNS = ["correlation", "95 % from", "95 % to", "Spearman", "blocks at 1", "blocks at 10",
-           "blocks at 200", "largest rise", "ELBO", "LL", "LL, median", "radius"]  # fmt: skip
+COLUMNS = ["correlation", "95 % from", "95 % to", "Spearman", "validation",
+           "blocks at 1", "blocks at 10", "blocks at 200", "largest rise",
+           "ELBO", "LL", "LL, median", "radius"]  # fmt: skip
 
 
 def game(number: int, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -88,6 +88,7 @@ def _rows(group: Group, kind: str, outcomes: Sequence[Outcome], found: Found) ->
         _mean(name, "correlation", [o.numbers.correlation for o in outcomes], paper),
         *_interval_rows(name, sure, len(outcomes)),
         _mean(name, "Spearman", [o.numbers.spearman for o in outcomes]),
+        _mean(name, "validation", [o.numbers.validation_correlation for o in outcomes]),
         *(_mean(name, column, values) for column, values in _blocks(kind, outcomes).items()),
         _mean(name, "ELBO", [o.numbers.elbo for o in outcomes]),
         _mean(name, "LL", [o.numbers.log_likelihood for o in outcomes]),
@@ -189,17 +190,17 @@ def _wall_rows(wall: WallError, test: Frames) -> list[Row]:
 
 def remark(found: Found, frames: Frames) -> str:
     """What the numbers in the tables are."""
-    scale, test = found.scale, found.test
-    games = len(np.unique(test.game))
+    scale, test, validation = found.scale, found.test, frames.split()[1]
     lengths = sorted({group.epochs for group in found.groups()}, reverse=True)
     items = [
         "" if scale.comparable else _QUICK,
-        f"{len(frames):,} frames, the last {len(test):,} of them, of {games} games with up to "
-        f"{test.points.max():,} points, to test on; epochs: {', '.join(map(str, lengths))}"
+        f"{len(frames):,} frames, the last {len(test):,} of them, {_games(test)}, to test on; "
+        f"epochs: {', '.join(map(str, lengths))}"
         + (f" ({scale.epochs} if nothing is said)" if scale.epochs in lengths[:-1] else ""),
         _TANGENT if any(model.coordinates == "tangent" for model in found.models) else "",
         "correlation: Pearson's, of a test frame's distance from the origin (that of the "
-        "posterior's centre) with the points of its game so far; Spearman: of their ranks",
+        "posterior's centre) with the points of its game so far; Spearman: of their ranks; "
+        f"validation: Pearson's, of the {len(validation):,} frames before, {_games(validation)}",
         f"95 %: of the mean correlation, by drawing whole games anew {RESAMPLES:,} times; of a "
         "difference, the same games for both",
         f"blocks: remaining-block ratio of what the model makes at this distance from the origin, "
@@ -214,6 +215,10 @@ def remark(found: Found, frames: Frames) -> str:
         + ("; in brackets the paper's, and ours less the paper's" if scale.comparable else ""),
     ]
     return bullets(items)
+
+
+def _games(part: Frames) -> str:
+    return f"of {len(np.unique(part.game))} games with up to {part.points.max():,} points"
 
 
 _QUICK = "a quick look: short trainings on few frames; these numbers say nothing about the paper's"
