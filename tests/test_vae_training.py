@@ -425,7 +425,7 @@ def test_at_the_end_statistics_are_those_of_the_last_weights():
 # --- mixed precision -----------------------------------------------------------------------------
 
 
-def test_networks_are_in_half_precision_and_the_geometry_is_not():
+def test_networks_are_in_half_precision_until_the_end_and_the_geometry_is_not():
     trained = trainer("bfloat16")
     model, seen = trained.model, []
     model.encoder.register_forward_hook(lambda *args: seen.append(args[-1].dtype))
@@ -441,8 +441,7 @@ def test_networks_are_in_half_precision_and_the_geometry_is_not():
 
     model.latent.sample = spied
     finish(trained)
-    assert len(seen) == 2 * STEPS
-    assert set(seen) == {torch.bfloat16}
+    assert seen == [torch.bfloat16] * 2 * (STEPS - 1) + [torch.float32] * 2
     assert all(p.dtype == torch.float32 for p in model.parameters())
 
 
@@ -471,6 +470,12 @@ def test_training_in_half_precision_learns_what_float32_learns():
         training = Training(steps=400, learning_rate=1e-2, precision=precision)
         ends.append(list(Trainer(some_vae(), batches, training).run(400))[-1].elbo[0])
     assert ends[1] == pytest.approx(ends[0], abs=0.1)
+
+
+@pytest.mark.parametrize(("steps", "last"), [(1, 1), (100, 1), (101, 2), (240_000, 2_400)])
+def test_the_last_hundredth_is_in_float32(steps: int, last: int):
+    assert Training(steps, precision="bfloat16").float32_from == steps - last
+    assert Training(steps).float32_from == 0
 
 
 def test_an_unknown_precision():

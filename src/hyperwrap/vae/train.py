@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
+from math import ceil
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,7 +47,15 @@ class Training:
     warm_up_from: float = 0.0
     seed: int = 0
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Of the networks' matrix products and convolutions; the geometry is float32 in any case."""
+    """Of the networks' matrix products and convolutions; the geometry is float32 in any case.
+
+    In use a model is in float32. So of a training in bfloat16 the last hundredth is, too: weights
+    that fit one rounding do not fit the other."""
+
+    @property
+    def float32_from(self) -> int:
+        """The step from which on all is float32."""
+        return 0 if self.precision == "float32" else self.steps - ceil(self.steps / 100)
 
     def __post_init__(self) -> None:
         if self.precision not in ("float32", "bfloat16"):
@@ -152,10 +161,10 @@ class Trainer:
                 self.optimizer.param_groups[0]["lr"] = rate
 
     def _advance(self, x: Tensor) -> None:
-        """One step, on a GPU as the replay of a graph captured at the first."""
+        """One step, on a GPU as the replay of a graph captured at the first in this precision."""
         if not x.is_cuda:
             return self._one_step(x)
-        if self._graph is None:
+        if self._graph is None or self.step == self.training.float32_from:
             self._capture(x)
         assert self._graph is not None
         self._x.copy_(x)
@@ -174,7 +183,7 @@ class Trainer:
         self._sums += means
 
     def _autocast(self, x: Tensor) -> AbstractContextManager[object]:
-        if self.training.precision == "float32":
+        if self.step >= self.training.float32_from:
             return nullcontext()
         # A cache of weights would outlive the graph that they were cast in.
         return torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False)
