@@ -416,16 +416,17 @@ def test_convolutions_are_those_of_cudnn(tmp_path: Path, monkeypatch: pytest.Mon
     """`cudnn.flags` turns it off unless it is told not to, at six times the time."""
     from hyperwrap.experiments.breakout import models
 
-    used = []
+    cudnn, used = torch.backends.cudnn, {}
     for name in ("screen.scaled", "measure"):  # called in training, and after it
-        real = attrgetter(name)(models)
-        monkeypatch.setattr(
-            f"hyperwrap.experiments.breakout.models.{name}",
-            lambda *args, real=real: used.append(torch.backends.cudnn.enabled) or real(*args),
-        )
+        own = attrgetter(name)(models)
+
+        def spied(*args: Any, name: str = name, real: Any = own) -> Any:
+            used.setdefault(name, (cudnn.enabled, cudnn.allow_tf32))
+            return real(*args)
+
+        monkeypatch.setattr(f"hyperwrap.experiments.breakout.models.{name}", spied)
     job(tmp_path, ONE).make(lambda *_: None)
-    assert len(used) > 2
-    assert all(used)
+    assert used == {"screen.scaled": (True, False), "measure": (True, False)}
 
 
 def test_a_density_that_is_not_finite_is_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

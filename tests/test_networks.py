@@ -95,20 +95,37 @@ def test_the_decoder_sees_no_further_than_radius_ten():
     near = torch.cat([at(0.0), at(1.0), at(9.99)])
     assert_close(decoder[0](near), near, rtol=0, atol=0)
     assert_close(decoder[0](at(60.0)), at(10.0))
+    for k in (0.25, 4.0):
+        wide = dcgan(hw.Hyperbolic(3, k=k, learn_k=k > 1), SMALL)[1]
+        edge, beyond = (hw.lorentz.exp0(r * direction, k=k) for r in (10.0, 12.0))
+        assert_close(wide[0](beyond), edge, rtol=2e-4, atol=0)
     for latent in (hw.Euclidean(3), hw.Hyperbolic(3, coordinates="tangent")):
         assert isinstance(dcgan(latent, SMALL)[1][0], nn.Linear)
 
 
 def test_samples_far_out_leave_the_decoder_finite():
     """Without a bound batch normalisation squares coordinates of ``e^80``."""
-    latent = hw.Hyperbolic(3)
-    _, decoder = dcgan(latent, SMALL)
-    v = (torch.randn(8, 3) * torch.linspace(0.1, 40, 8).unsqueeze(1)).requires_grad_()
+    _, decoder = dcgan(hw.Hyperbolic(3), SMALL)
+    radii = torch.tensor([0.1, 1.0, 5.0, 9.0, 20.0, 50.0, 80.0, 88.0])
+    v = torch.nn.functional.normalize(torch.randn(8, 3)) * radii.unsqueeze(1)
+    v = v.requires_grad_()
     decoder(hw.lorentz.exp0(v)).square().sum().backward()
     slopes = [p.grad for p in (v, *decoder.parameters()) if p.grad is not None]
     assert len(slopes) > 10
     assert all(torch.isfinite(slope).all() for slope in slopes)
     assert all(torch.isfinite(b).all() for b in decoder.buffers())
+
+
+@pytest.mark.parametrize("radius", [5.0, 20.0, 48.0, 54.0, 80.0, 88.0])
+def test_gradients_are_right_however_far_out(radius: float):
+    """Those of the direction; the radial one is 0 past the bound."""
+    _, decoder = dcgan(hw.Hyperbolic(3), SMALL)
+    pull, slopes = torch.tensor([0.3, -1.0, 0.7, 0.2]), []
+    for dtype in (torch.float32, torch.float64):
+        v = (radius * torch.tensor([2.0, -1.0, 2.0], dtype=dtype) / 3).requires_grad_()
+        (decoder[0](hw.lorentz.exp0(v)) @ pull.to(dtype)).backward()
+        slopes.append(v.grad)
+    assert_close(slopes[0].double(), slopes[1], rtol=1e-4, atol=1e-4 * slopes[1].abs().max().item())
 
 
 # --- any images --------------------------------------------------------------------------------
@@ -363,9 +380,11 @@ def test_a_dcgan_trains_as_a_graph(precision: Any, tmp_path: Path):
         return Trainer(image_vae().cuda(), Shuffled(x, 16, 0), training, folder, x[:16])
 
     whole = on_gpu(tmp_path / "whole")
-    first, *_, last = whole.run(report_every=10)
+    reports = whole.run(report_every=10)
+    first = next(reports)
+    assert whole.model.state_dict()["encoder.3.num_batches_tracked"] == 10
+    *_, last = reports
     assert last.elbo[0] > first.elbo[0] + 30
-    assert whole.model.state_dict()["encoder.3.num_batches_tracked"] == 60
     for progress in on_gpu(tmp_path / "killed").run(report_every=10, save_every=20):
         if progress.step == 30:
             break
@@ -373,4 +392,3 @@ def test_a_dcgan_trains_as_a_graph(precision: Any, tmp_path: Path):
     assert resumed.step == 20
     *_, again = resumed.run(report_every=10)
     assert again.elbo[0] == pytest.approx(last.elbo[0], rel=0.05)
-    assert resumed.model.state_dict()["encoder.3.num_batches_tracked"] == 60

@@ -402,11 +402,27 @@ def test_the_model_trains_in_one_mode_and_is_looked_at_in_the_other():
     assert not trained.model.training
 
 
+def test_statistics_that_are_not_finite_are_left_as_they_were(monkeypatch: pytest.MonkeyPatch):
+    trained = trainer("batch normalisation")
+    for _ in islice(trained.run(report_every=10), 2):
+        pass
+    before = weights(trained)
+    trained.model.train()
+    monkeypatch.setattr(trained, "batches", lambda step: torch.full((4, 3), torch.inf))
+    trained._settle()
+    assert same(before, weights(trained))
+    assert all(m.momentum == 0.1 for m in trained.model.modules() if hasattr(m, "momentum"))
+
+
 def test_running_means_are_part_of_a_checkpoint(tmp_path: Path):
-    done = finish(trainer("batch normalisation", tmp_path))
-    assert done["encoder.1.num_batches_tracked"] == STEPS
-    assert done["encoder.1.running_mean"].abs().max() > 0
-    assert same(done, weights(trainer("batch normalisation", tmp_path, seed=1)))
+    killed = trainer("batch normalisation", tmp_path)
+    reports = killed.run(report_every=7, save_every=7)
+    next(reports)
+    there = weights(killed)
+    next(reports)
+    assert there["encoder.1.num_batches_tracked"] == 7
+    assert there["encoder.1.running_mean"].abs().max() > 0
+    assert same(there, weights(trainer("batch normalisation", tmp_path)))
 
 
 def test_at_the_end_statistics_are_those_of_the_last_weights():

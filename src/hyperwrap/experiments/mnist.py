@@ -44,7 +44,7 @@ from hyperwrap.experiments.results import Row, Run, device_name
 from hyperwrap.plot import Array, Figure, image_grid, images_on_disc, rendered
 from hyperwrap.vae import VAE, Euclidean, Hyperbolic, mlp
 from hyperwrap.vae.latent import Coordinates, Covariance
-from hyperwrap.vae.train import Progress, Shuffled, Trainer, Training
+from hyperwrap.vae.train import Progress, Shuffled, Trainer, Training, seeded
 
 __all__ = [
     "FULL",
@@ -395,9 +395,7 @@ def evaluate(
     The noise is that of the seed: the same at every call, and training does not notice.
     """
     stack = next(model.parameters()).shape[0]
-    devices = [images.device] if images.is_cuda else []
-    with torch.random.fork_rng(devices):
-        torch.manual_seed(seed)
+    with seeded(seed, images.device):
         scores = [
             model.score(part.float().expand(stack, -1, -1), num_samples)
             for part in images.split(at_once)

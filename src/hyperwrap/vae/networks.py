@@ -148,7 +148,8 @@ def dcgan(
       batch normalisation and ReLU each; ``4×4·2 → 2``, ReLU, ``3×3``
 
     Points of the hyperboloid go into the decoder as they are up to radius 10, the largest norm that
-    the paper looks at, and those beyond as the point at 10 in the same direction (see `_Reach`).
+    the paper looks at, and those beyond as the point at 10 in the same direction (see `_Reach`;
+    where the curvature is learned, 10 is as it begins).
 
     Weights start ``N(0, .02²)``. What the numbers of the decoder mean is up to the likelihood: for
     the Gaussian, means first and then scales (see `objective.gaussian`).
@@ -167,9 +168,16 @@ def dcgan(
     """
     outputs = (2 if likelihood == "gaussian" else 1) * shape[0]
     encoder = _dcgan_encoder(latent.encoder_outputs, shape)
-    ambient = isinstance(latent, Hyperbolic) and latent.coordinates == "hyperboloid"
-    reach = cosh(10) if ambient else None
+    reach = _reach(latent)
     return encoder, _dcgan_decoder(latent.decoder_inputs, outputs, shape, last_slope, reach)
+
+
+def _reach(latent: Latent) -> float | None:
+    """``z₀ = cosh(√k·r)/√k`` at radius ``r = 10``; None if the decoder is not given points."""
+    if not isinstance(latent, Hyperbolic) or latent.coordinates != "hyperboloid":
+        return None
+    root = sqrt(torch.as_tensor(latent.k).item())
+    return cosh(10 * root) / root
 
 
 def _dcgan_encoder(outputs: int, shape: Sequence[int]) -> Network:
@@ -218,7 +226,8 @@ class _Reach(nn.Module):
         self.bound = bound
 
     def forward(self, z: Tensor) -> Tensor:
-        return z * (self.bound / z[..., :1].clamp_min(self.bound))
+        # Not times bound/z₀: the derivative of that has 1/z₀², which underflows at radius 50.
+        return z / (z[..., :1] / self.bound).clamp_min(1)
 
     def extra_repr(self) -> str:
         return f"{self.bound:g}"

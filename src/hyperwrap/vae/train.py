@@ -13,7 +13,7 @@ import copy
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from math import ceil
 from pathlib import Path
@@ -28,7 +28,7 @@ from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.files import Metrics, read_tensors, write_tensors
 from hyperwrap.vae.model import VAE, Bound
 
-__all__ = ["Progress", "Shuffled", "Trainer", "Training"]
+__all__ = ["Progress", "Shuffled", "Trainer", "Training", "seeded"]
 
 Batches = Callable[[int], Tensor]
 
@@ -222,19 +222,20 @@ class Trainer:
         roundings than those of the model in use. A channel that hardly varies shows both.
         """
         norms = [m for m in self.model.modules() if isinstance(m, _BatchNorm)]
-        if not norms:
-            return
-        momenta = [m.momentum for m in norms]
+        before = [(m.momentum, copy.deepcopy(m.state_dict())) for m in norms]
         for m in norms:
             m.reset_running_stats()
             m.momentum = None  # a plain mean
-        device = self.model.beta.device
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.manual_seed(self.training.seed)
-            for step in range(min(_SETTLING, self.training.steps)):
-                self.model.elbo(self.batches(step))
-        for m, momentum in zip(norms, momenta, strict=True):
+        if norms:
+            with seeded(self.training.seed, self.model.beta.device):
+                for step in range(min(_SETTLING, self.training.steps)):
+                    self.model.elbo(self.batches(step))
+        # One draw so far out that nothing is finite must not cost the whole training.
+        finite = all(torch.isfinite(t).all() for m in norms for t in m.state_dict().values())
+        for m, (momentum, state) in zip(norms, before, strict=True):
             m.momentum = momentum
+            if not finite:
+                m.load_state_dict(state)
 
     # --- reports ---------------------------------------------------------------------------------
 
@@ -263,8 +264,7 @@ class Trainer:
         if self.validation is None:
             return None
         beta = self.model.beta
-        with torch.random.fork_rng([beta.device] if beta.is_cuda else []):
-            torch.manual_seed(self.training.seed)
+        with seeded(self.training.seed, beta.device):
             parts = self.validation.split(_ROWS_AT_ONCE)
             elbo = torch.cat([self.model.elbo(part.to(beta)).elbo for part in parts], -1).mean(-1)
         if not torch.isfinite(elbo).all():
@@ -390,6 +390,14 @@ class Shuffled:
         device = self.data.device
         generator = torch.Generator(device).manual_seed(int(mixed[0]))
         return torch.randperm(len(self.data), generator=generator, device=device)
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """With the noise of this seed; what is drawn later does not notice."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
 
 
 _ROWS_AT_ONCE = 1_000  # of validation data

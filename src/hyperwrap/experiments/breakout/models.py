@@ -30,7 +30,7 @@ from hyperwrap.experiments.results import commit, device_name, versions
 from hyperwrap.files import as_json, read_tensors, write_tensors, write_whole
 from hyperwrap.vae import VAE, Euclidean, Hyperbolic, Score, dcgan
 from hyperwrap.vae.latent import Coordinates
-from hyperwrap.vae.train import Progress, Shuffled, Trainer, Training
+from hyperwrap.vae.train import Progress, Shuffled, Trainer, Training, seeded
 
 __all__ = ["FULL", "QUICK", "Data", "Job", "Model", "Numbers", "Outcome", "Scale", "finished"]
 
@@ -41,6 +41,7 @@ BETA = 4.0
 
 _N = 20
 _BETA_FROM = 0.1
+_CODE = 2  # one more whenever the same settings make another model
 _LAST_SLOPE = 0.2  # with the paper's 0 both channels before the last layer can die
 
 
@@ -255,7 +256,7 @@ class Job:
     def settings(self) -> dict[str, Any]:
         """All that decides the model but the machine; all but ``model`` is common to a folder."""
         common = {"frames": self.data.name, **self.scale.deciding(), "precision": self._precision}
-        return {"model": asdict(self.model), **common, "hyperwrap": __version__}
+        return {"model": asdict(self.model), **common, "hyperwrap": __version__, "code": _CODE}
 
     def make(self, watch: Watch) -> Outcome:
         """Trains, or goes on where a killed run stopped, and measures."""
@@ -329,8 +330,7 @@ class Job:
     def _scores(self, vae: VAE) -> Score:
         """ELBO and log-likelihood of each test frame, with the noise of the seed."""
         device = self.data.device
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.manual_seed(self.model.seed)
+        with seeded(self.model.seed, device):
             parts = [
                 vae.score(screen.scaled(part), self.scale.samples)
                 for part in self.data.test.split(_at_once(device))
