@@ -42,7 +42,7 @@ TINY = Scale(
 )
 CPU = torch.device("cpu")
 ROWS = ["vanilla", "hyperbolic", "hyperbolic − vanilla", "real frames"]
-COLUMNS = ["correlation", "95 % from", "95 % to", "Spearman", "validation",
+COLUMNS = ["correlation", "95 % from", "95 % to", "validation",
            "blocks at 1", "blocks at 10", "blocks at 200", "largest rise",
            "ELBO", "LL", "LL, median", "radius"]  # fmt: skip
 

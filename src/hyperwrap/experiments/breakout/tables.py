@@ -87,7 +87,6 @@ def _rows(group: Group, kind: str, outcomes: Sequence[Outcome], found: Found) ->
     return [
         _mean(name, "correlation", [o.numbers.correlation for o in outcomes], paper),
         *_interval_rows(name, sure, len(outcomes)),
-        _mean(name, "Spearman", [o.numbers.spearman for o in outcomes]),
         _mean(name, "validation", [o.numbers.validation_correlation for o in outcomes]),
         *(_mean(name, column, values) for column, values in _blocks(kind, outcomes).items()),
         _mean(name, "ELBO", [o.numbers.elbo for o in outcomes]),
@@ -199,8 +198,8 @@ def remark(found: Found, frames: Frames) -> str:
         + (f" ({scale.epochs} if nothing is said)" if scale.epochs in lengths[:-1] else ""),
         _TANGENT if any(model.coordinates == "tangent" for model in found.models) else "",
         "correlation: Pearson's, of a test frame's distance from the origin (that of the "
-        "posterior's centre) with the points of its game so far; Spearman: of their ranks; "
-        f"validation: Pearson's, of the {len(validation):,} frames before, {_games(validation)}",
+        "posterior's centre) with the points of its game so far; validation: likewise, of the "
+        f"{len(validation):,} frames before, {_games(validation)}",
         f"95 %: of the mean correlation, by drawing whole games anew {RESAMPLES:,} times; of a "
         "difference, the same games for both",
         f"blocks: remaining-block ratio of what the model makes at this distance from the origin, "
