@@ -429,6 +429,26 @@ def test_convolutions_are_those_of_cudnn(tmp_path: Path, monkeypatch: pytest.Mon
     assert used == {"screen.scaled": (True, False), "measure": (True, False)}
 
 
+@pytest.mark.parametrize(
+    ("model", "advice"),
+    [
+        (Model("hyperbolic", 1, 4), "Take --coordinates tangent, or another --seed"),
+        (Model("hyperbolic", 1, 4, coordinates="tangent"), "Take another --seed"),
+        (Model("vanilla", 1, 4), "Take another --seed"),
+    ],
+    ids=lambda x: x.kind if isinstance(x, Model) else "",
+)
+def test_a_training_that_diverges_says_what_to_take_instead(
+    model: Model, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from hyperwrap.experiments.breakout import models
+
+    monkeypatch.setattr(models.screen, "scaled", lambda screens: screens.float() * 1e30)
+    match = rf"^{model.name}: Expected a finite objective; step \d+ gave .*\. {advice}; models "
+    with pytest.raises(UserError, match=match):
+        job(tmp_path, model).make(lambda *_: None)
+
+
 def test_a_density_that_is_not_finite_is_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     far = torch.tensor([1.0, -np.inf, 2.0], dtype=torch.float64)
     monkeypatch.setattr(Job, "_scores", lambda *_: (far, far))

@@ -15,7 +15,7 @@ class DivergedError(UserError):
     """A number that should be finite in a training is not: what was seen, and what is left."""
 
     def __init__(self, seen: str, checkpoint: Path | None) -> None:
-        kept = ""
+        self.seen, kept = seen, ""
         if checkpoint is not None and checkpoint.exists():
             kept = f"The checkpoint in {checkpoint.parent} is from before that. "
         super().__init__(f"{seen} {kept}Try a smaller learning rate.")

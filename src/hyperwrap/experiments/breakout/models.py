@@ -22,7 +22,7 @@ from torch.backends import cudnn
 
 from hyperwrap import __version__
 from hyperwrap.breakout.frames import Frames
-from hyperwrap.errors import UserError
+from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.experiments.breakout import screen
 from hyperwrap.experiments.breakout.correlation import pearson, spearman
 from hyperwrap.experiments.breakout.sweep import measure, norms
@@ -319,13 +319,23 @@ class Job:
         trainer = Trainer(vae, lambda step: screen.scaled(order(step)), training, self.folder)
         reports: list[tuple[float, int]] = []
         every = max(1, min(200, self.steps // 50))
-        for progress in trainer.run(report_every=every, save_every=self.scale.save_every):
-            watch(self.model.name, progress)
-            reports.append((time.perf_counter(), progress.step))
+        try:
+            for progress in trainer.run(report_every=every, save_every=self.scale.save_every):
+                watch(self.model.name, progress)
+                reports.append((time.perf_counter(), progress.step))
+        except DivergedError as diverged:
+            raise UserError(f"{self.model.name}: {diverged.seen} {self._instead}") from None
         if len(reports) < 2:
             return vae, None
         (start, first), (end, last) = reports[0], reports[-1]
         return vae, (last - first) / (end - start)
+
+    @property
+    def _instead(self) -> str:
+        """What to do if the training diverged; a checkpoint would only lead there again."""
+        ambient = self.model.geometry == "hyperbolic" and self.model.coordinates == "hyperboloid"
+        other = "Take --coordinates tangent, or another" if ambient else "Take another"
+        return f"{other} --seed; models that are finished stay."
 
     def _scores(self, vae: VAE) -> Score:
         """ELBO and log-likelihood of each test frame, with the noise of the seed."""
