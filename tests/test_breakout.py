@@ -413,7 +413,7 @@ def test_models_are_trained_as_the_protocol_says(tmp_path: Path, monkeypatch: py
 
 
 def test_convolutions_are_those_of_cudnn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """`cudnn.flags` turns it off unless it is told not to, at six times the time."""
+    """`cudnn.flags` turns it off unless it is told not to."""
     from hyperwrap.experiments.breakout import models
 
     cudnn, used = torch.backends.cudnn, {}
