@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hyperwrap.breakout import learn
 from hyperwrap.breakout.curve import Rates, Recent, ladder
 from hyperwrap.breakout.emulator import ACTIONS, SIDE, STACK, Games, Step
 from hyperwrap.breakout.learn import Learner, Learning, Progress
@@ -459,8 +460,24 @@ class TestLearner:
         assert torch.equal(resumed._explore, torch.from_numpy(ladder(SMALL.games)))
         assert resumed._moments == 4 * fresh._moments == 40
 
-    def test_an_update_is_double_and_moves_the_average(self, tmp_path: Path) -> None:
+    def test_half_of_the_screens_are_mirrored_with_their_actions(self) -> None:
+        torch.manual_seed(0)
+        screens, action = torch.rand(400, 4, 84, 84), torch.arange(200) % 4
+        seen, done = learn._mirrored(screens, action)
+        ways = []
+        for i in range(200):
+            turned = not torch.equal(seen[i], screens[i])
+            for j in (i, i + 200):  # the moment itself, and the later one
+                assert torch.equal(seen[j], screens[j].flip(2) if turned else screens[j])
+            assert done[i] == ([0, 1, 3, 2] if turned else [0, 1, 2, 3])[action[i]]
+            ways.append(turned)
+        assert 70 < sum(ways) < 130
+
+    def test_an_update_is_double_and_moves_the_average(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Against the formulas, written out for each row of the batch."""
+        monkeypatch.setattr(learn, "_mirrored", lambda *both: both)
         learner = toy(tmp_path, warm_up=10**6, gamma=0.99)
         learner._begin()
         for _ in range(12):

@@ -42,12 +42,12 @@ class Progress:
 
 
 def ladder(games: int) -> NDArray[np.float32]:
-    """ε of each game: 0.4^(1 + 7i/(games − 1)), and 0.1 for every eighth.
+    """ε of each game: 0.3^(1 + 4i/(games − 1)), and 0.1 for every eighth.
 
     >>> ladder(4).round(4)
-    array([0.1   , 0.0472, 0.0056, 0.0007], dtype=float32)
+    array([0.1   , 0.0602, 0.0121, 0.0024], dtype=float32)
     """
-    epsilon = 0.4 ** (1 + 7 * np.arange(games) / max(games - 1, 1))
+    epsilon = 0.3 ** (1 + 4 * np.arange(games) / max(games - 1, 1))
     epsilon[::8] = 0.1
     return epsilon.astype(np.float32)
 

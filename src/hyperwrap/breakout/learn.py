@@ -1,16 +1,18 @@
 """Q-learning of Breakout: distributional, double, n-step, with a large replay on the device.
 
 Many games are played side by side. Game i takes a random action with a probability ε_i of its own,
-from 0.4 down to 0.0007, and every eighth with 0.1, as when frames are collected; the others are
-what the network says. While the emulator plays a step, the device learns from the `Replay`:
+from 0.3 down to 0.0024, and every eighth with 0.1, as when frames are collected; the others are
+what the network says. Little else is random, and with smaller ε nearly all games would be the same
+four. While the emulator plays a step, the device learns from the `Replay`:
 
     Y = Σ_{k<n} γ^k r_{t+k} + γⁿ Z̄(s_{t+n}, argmax_a Q(s_{t+n}, a)),
 
 with rewards 1 a brick. Z̄ is a return as the moving average of the network has it, so Y is one
 too; shared out to the values that the network knows, it is what the network should say of
-(s_t, a_t), by cross-entropy. The moving average also plays, and it is the player that is saved.
-The number of updates a step of the games follows from ``ratio``, how often each moment is learned
-from. On a GPU those of a step are one captured graph.
+(s_t, a_t), by cross-entropy. Half of the screens are mirrored, with left for right among the
+actions: the game is the same then. The moving average also plays, and it is the player that is
+saved. The number of updates a step of the games follows from ``ratio``, how often each moment is
+learned from. On a GPU those of a step are one captured graph.
 
 A folder holds ``metrics.jsonl``, ``checkpoint.safetensors`` (networks, moments of Adam, counters)
 and, at the end of a call, ``player.safetensors``. The replay is not in the checkpoint: a resumed
@@ -39,6 +41,8 @@ from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.files import Metrics, read_tensors, write_tensors
 
 __all__ = ["Learner", "Learning", "Progress"]
+
+_RIGHT, _LEFT = ACTIONS.index("right"), ACTIONS.index("left")
 
 
 @dataclass(frozen=True)
@@ -238,8 +242,8 @@ class Learner:
         self, game: Tensor, moment: Tensor, action: Tensor, reward: Tensor, discount: Tensor
     ) -> None:
         moments = torch.cat([moment, moment + self.learning.n])
-        screens = self._laid_out(self.replay.screens(torch.cat([game, game]), moments))
-        now, later = screens.chunk(2)
+        screens, action = _mirrored(self.replay.screens(torch.cat([game, game]), moments), action)
+        now, later = self._laid_out(screens).chunk(2)
         logits = _of(action, self.network.logits(now))
         loss = cross_entropy(logits, self._target(later, reward, discount))
         self.optimizer.zero_grad(set_to_none=True)
@@ -374,6 +378,18 @@ class Learner:
 def _network(device: torch.device) -> QNetwork:
     """Laid out with the channels last, as a GPU convolves fastest."""
     return QNetwork().to(device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+
+
+def _mirrored(screens: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    """One time in two mirrored, with left for right among the actions.
+
+    Screens are those of two moments for each action, all first ones first.
+    """
+    mirrored = torch.rand(action.shape, device=action.device) < 0.5
+    sideways = (action == _LEFT) | (action == _RIGHT)
+    action = torch.where(mirrored & sideways, _LEFT + _RIGHT - action, action)
+    turned = mirrored.repeat(2)[:, None, None, None]
+    return torch.where(turned, screens.flip(3), screens), action
 
 
 def _of(action: Tensor, logits: Tensor) -> Tensor:
