@@ -49,7 +49,7 @@ _RIGHT, _LEFT = ACTIONS.index("right"), ACTIONS.index("left")
 class Learning:
     """How to learn."""
 
-    steps: int = 6_000_000
+    steps: int = 12_000_000
     """Of all games together; the learning rate falls linearly to 0 on the way."""
     games: int = 160
     """Played side by side."""

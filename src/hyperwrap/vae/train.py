@@ -49,13 +49,13 @@ class Training:
     precision: Literal["float32", "bfloat16"] = "float32"
     """Of the networks' matrix products and convolutions; the geometry is float32 in any case.
 
-    In use a model is in float32. So of a training in bfloat16 the last hundredth is, too: weights
-    that fit one rounding do not fit the other."""
+    In use a model is in float32. So of a training in bfloat16 the last hundredth is, too, but no
+    more than 800 steps: weights that fit one rounding do not fit the other, but soon do."""
 
     @property
     def float32_from(self) -> int:
         """The step from which on all is float32."""
-        return 0 if self.precision == "float32" else self.steps - ceil(self.steps / 100)
+        return 0 if self.precision == "float32" else self.steps - min(ceil(self.steps / 100), 800)
 
     def __post_init__(self) -> None:
         if self.precision not in ("float32", "bfloat16"):

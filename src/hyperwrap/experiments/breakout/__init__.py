@@ -6,8 +6,8 @@ those of the paper (`vae.dcgan`), ``n = 20``, Gaussian likelihood, one sample; A
 of 100, 300 epochs, ``β`` rising from .1 to 4 over the first 30. Two things differ: in
 both geometries the ReLU before the decoder's last layer has a slope of .2 below 0, as its two
 channels can die; and a decoder that is given points of the hyperboloid sees no further than radius
-10, as it can overflow. On a GPU the networks are in bfloat16 but for the last hundredth of the
-training. The last model is evaluated, with statistics of batch normalisation of its own.
+10, as it can overflow. On a GPU the networks are in bfloat16 but for the last 800 steps or less.
+The last model is evaluated, with statistics of batch normalisation of its own.
 
 - *correlation*: Pearson's, of a test frame's distance from the origin, ``|h|`` with the posterior
   centred at ``exp₀(h)`` (hyperbolic) or ``h`` (vanilla), with the points of the game so far. Its
