@@ -12,6 +12,8 @@ The last model is evaluated, with statistics of batch normalisation of its own.
 - *correlation*: Pearson's, of a test frame's distance from the origin, ``|h|`` with the posterior
   centred at ``exp₀(h)`` (hyperbolic) or ``h`` (vanilla), with the points of the game so far. Its
   interval comes from drawing whole games anew (`correlation`).
+- *score hidden*: the same with one score on all test frames. Its digits are in the picture, so a
+  model can read the points.
 - *blocks*: the remaining-block ratio (`screen`) of what the model makes at a distance from the
   origin, mean over directions (`sweep`).
 - *ELBO*, *LL*: nats a test frame in the scale of ``[−1, 1]``, both from the same samples.

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Interval", "difference", "interval", "pearson", "spearman"]
+__all__ = ["Interval", "difference", "interval", "pearson"]
 
 Array = NDArray[np.float64]
 RESAMPLES = 10_000
@@ -38,20 +38,6 @@ def pearson(a: NDArray[np.generic], b: NDArray[np.generic]) -> float:
     """
     everything = np.zeros(len(a), np.int64)
     return _pearson(_sums(a, b, everything).sum(0)).item()
-
-
-def spearman(a: NDArray[np.generic], b: NDArray[np.generic]) -> float:
-    """Pearson's correlation of the ranks; those that are equal share a rank.
-
-    >>> round(spearman(np.array([1, 2, 9]), np.array([2, 4, 4])), 3)
-    0.866
-    """
-    return pearson(_ranks(a), _ranks(b))
-
-
-def _ranks(a: NDArray[np.generic]) -> Array:
-    _, place, count = np.unique(a, return_inverse=True, return_counts=True)
-    return (np.cumsum(count) - (count - 1) / 2)[place]
 
 
 def interval(

@@ -24,7 +24,7 @@ from hyperwrap import __version__
 from hyperwrap.breakout.frames import Frames
 from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.experiments.breakout import screen
-from hyperwrap.experiments.breakout.correlation import pearson, spearman
+from hyperwrap.experiments.breakout.correlation import pearson
 from hyperwrap.experiments.breakout.sweep import measure, norms
 from hyperwrap.experiments.results import commit, device_name, versions
 from hyperwrap.files import as_json, read_tensors, write_tensors, write_whole
@@ -185,7 +185,8 @@ class Numbers:
 
     None here, and wherever it can be, stands for what is not defined or not finite.
     """
-    spearman: float | None
+    scoreless_correlation: float | None
+    """As the first, with the score of all frames made that of the first one of all."""
     validation_correlation: float | None
     """As the first, on the frames to select on."""
     elbo: float | None
@@ -295,10 +296,11 @@ class Job:
         """Those of the `Numbers` that say how good the model is."""
         points, radii = self.data.test_frames.points, _radii(tangent)
         validation = _radii(tangents(vae, self.data.validation))
+        scoreless = screen.with_score_of(self.data.train[0, 0], self.data.test)
         elbo, log_likelihood = self._scores(vae)
         found = {
             "correlation": pearson(radii, points),
-            "spearman": spearman(radii, points),
+            "scoreless_correlation": pearson(_radii(tangents(vae, scoreless)), points),
             "validation_correlation": pearson(validation, self.data.validation_points),
             "elbo": elbo.mean().item(),
             "log_likelihood": log_likelihood.mean().item(),

@@ -15,6 +15,8 @@ A screen that is black all over has a ratio of 0 as well, but is none of the gam
 apart are the sides of the field, which are there at all times: the two outermost columns left and
 right, rows 36 to 69, always of gray 142. The *ratio of the sides* is the share of them above the
 threshold.
+
+The score, and how many balls are left, stand in digits in the rows 0 to 3, above the field.
 """
 
 import numpy as np
@@ -24,6 +26,7 @@ from torch import Tensor
 __all__ = [
     "BLOCKS",
     "REGION",
+    "SCORE",
     "THRESHOLD",
     "WALL",
     "block_ratio",
@@ -31,9 +34,11 @@ __all__ = [
     "gray",
     "scaled",
     "side_ratio",
+    "with_score_of",
 ]
 
 REGION = (slice(21, 35), slice(3, 77))
+SCORE = slice(0, 4)
 THRESHOLD = 61
 BLOCKS = 108
 WALL = 36 * (1 + 4 + 7)
@@ -65,6 +70,13 @@ def side_ratio(screens: Tensor) -> Tensor:
     """How much of the sides of the field is there in gray screens, ``(..., 80, 80) → (...)``."""
     sides = screens[..., slice(36, 70), [0, 1, 78, 79]]
     return (sides > THRESHOLD).float().mean((-2, -1))
+
+
+def with_score_of(other: Tensor, screens: Tensor) -> Tensor:
+    """Screens, ``(..., 80, 80)``, with the digits of another, ``(80, 80)``."""
+    screens = screens.clone()
+    screens[..., SCORE, :] = other[SCORE]
+    return screens
 
 
 def blocks_left(

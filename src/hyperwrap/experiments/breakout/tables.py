@@ -87,6 +87,7 @@ def _rows(group: Group, kind: str, outcomes: Sequence[Outcome], found: Found) ->
     return [
         _mean(name, "correlation", [o.numbers.correlation for o in outcomes], paper),
         *_interval_rows(name, sure, len(outcomes)),
+        _mean(name, "score hidden", [o.numbers.scoreless_correlation for o in outcomes]),
         _mean(name, "validation", [o.numbers.validation_correlation for o in outcomes]),
         *(_mean(name, column, values) for column, values in _blocks(kind, outcomes).items()),
         _mean(name, "ELBO", [o.numbers.elbo for o in outcomes]),
@@ -102,7 +103,7 @@ def _blocks(kind: str, outcomes: Sequence[Outcome]) -> dict[str, list[float | No
     means = [torch.from_numpy(outcome.blocks).double().mean(1) for outcome in outcomes]
     columns: dict[str, list[float | None]] = {
         f"blocks at {a:g}": [mean[norms.index(a)].item() if a in norms else None for mean in means]
-        for a in (1.0, 10.0, 200.0)
+        for a in (10.0, 200.0)
     }
     to_ten = [a <= 10 for a in norms]
     return {**columns, "largest rise": [sweep.largest_rise(mean[to_ten]) for mean in means]}
@@ -198,7 +199,8 @@ def remark(found: Found, frames: Frames) -> str:
         + (f" ({scale.epochs} if nothing is said)" if scale.epochs in lengths[:-1] else ""),
         _TANGENT if any(model.coordinates == "tangent" for model in found.models) else "",
         "correlation: Pearson's, of a test frame's distance from the origin (that of the "
-        "posterior's centre) with the points of its game so far; validation: likewise, of the "
+        "posterior's centre) with the points of its game so far; score hidden: likewise, with "
+        "the same digits at the top of all test frames; validation: likewise, of the "
         f"{len(validation):,} frames before, {_games(validation)}",
         f"95 %: of the mean correlation, by drawing whole games anew {RESAMPLES:,} times; of a "
         "difference, the same games for both",
