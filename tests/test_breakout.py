@@ -219,6 +219,7 @@ def test_the_digits_of_the_game_are_in_its_first_rows():
         shown = step.screens[0, -1, 2:-2, 2:-2]
         changed |= (shown[:12] != start[:12]).any(1)
     assert points > 0
+    assert games.lives[0] < 5
     assert changed.tolist() == [True] * 4 + [False] * 8
 
 

@@ -2,8 +2,8 @@
 
 Many games are played side by side. Game i takes a random action with a probability ε_i of its own,
 from 0.3 down to 0.0024, and every eighth with 0.1, as when frames are collected; the others are
-what the network says. Little else is random, and with smaller ε nearly all games would be the same
-four. While the emulator plays a step, the device learns from the `Replay`:
+what the network says. Little else is random: without ε there are only a few different games. While
+the emulator plays a step, the device learns from the `Replay`:
 
     Y = Σ_{k<n} γ^k r_{t+k} + γⁿ Z̄(s_{t+n}, argmax_a Q(s_{t+n}, a)),
 
