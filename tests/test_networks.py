@@ -276,6 +276,24 @@ def test_folded_networks_are_the_networks(batch: int):
     assert encoder.steps(fold=False) == list(encoder)
 
 
+@pytest.mark.parametrize("fold", [False, True])
+def test_means_and_scales_are_in_float32_also_where_others_are_not(fold: bool):
+    _, decoder = dcgan(hw.Hyperbolic(2), SMALL, last_slope=0.2)
+    *before, last = decoder.steps(fold=True)
+    x = torch.randn(5, 16, *(n // 2 for n in SMALL[1:])).bfloat16().requires_grad_()
+    steps = [last] if fold else decoder.steps(fold=False)[len(before) :]
+    own = [p for layer in list(decoder)[-3:] for p in layer.parameters()]
+    with torch.autocast("cpu", torch.bfloat16):
+        z = torch.randn(5, 3)
+        assert composed(before)(z).dtype == torch.bfloat16
+        y = composed(steps)(x)
+    expected = composed(list(decoder)[-3:])(x.float())
+    assert_close(y, expected)
+    pull = torch.randn_like(y)
+    got, slopes = (torch.autograd.grad(each, (x, *own), pull) for each in (y, expected))
+    assert_close([g.float() for g in got], [g.float() for g in slopes], rtol=0.02, atol=0.02)
+
+
 def test_folding_is_not_saved():
     for network in dcgan(hw.Hyperbolic(2), SMALL):
         assert not any("squares" in name for name in network.state_dict())

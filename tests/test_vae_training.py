@@ -17,6 +17,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.backends import cudnn
 from torch.testing import assert_close
 
 import hyperwrap as hw
@@ -443,9 +444,10 @@ def test_at_the_end_statistics_are_those_of_the_last_weights():
 
 def test_networks_are_in_half_precision_until_the_end_and_the_geometry_is_not():
     trained = trainer("bfloat16")
-    model, seen = trained.model, []
+    model, seen, rough = trained.model, [], []
     model.encoder.register_forward_hook(lambda *args: seen.append(args[-1].dtype))
     model.decoder.register_forward_hook(lambda *args: seen.append(args[-1].dtype))
+    model.decoder.register_forward_hook(lambda *_: rough.append(cudnn.allow_tf32))
     sample = model.latent.sample
 
     def spied(encoded: Tensor, sample_shape: Sequence[int] = ()):
@@ -458,6 +460,8 @@ def test_networks_are_in_half_precision_until_the_end_and_the_geometry_is_not():
     model.latent.sample = spied
     finish(trained)
     assert seen == [torch.bfloat16] * 2 * (STEPS - 1) + [torch.float32] * 2
+    assert rough == [True] * (STEPS - 1) + [False]
+    assert cudnn.allow_tf32
     assert all(p.dtype == torch.float32 for p in model.parameters())
 
 
@@ -489,7 +493,7 @@ def test_training_in_half_precision_learns_what_float32_learns():
 
 
 @pytest.mark.parametrize(
-    ("steps", "last"), [(1, 1), (100, 1), (101, 2), (79_901, 800), (80_100, 800), (240_000, 800)]
+    ("steps", "last"), [(1, 1), (100, 1), (101, 2), (39_901, 400), (40_100, 400), (240_000, 400)]
 )
 def test_the_last_steps_are_in_float32(steps: int, last: int):
     assert Training(steps, precision="bfloat16").float32_from == steps - last

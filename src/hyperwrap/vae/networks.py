@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, conv_transpose2d, pad
 
+from hyperwrap.numerics import at_least_float32
 from hyperwrap.vae.latent import Hyperbolic, Latent
 
 __all__ = ["Linear", "Network", "dcgan", "mlp", "rebuilt"]
@@ -24,11 +25,14 @@ class Network(nn.Sequential):
             images want it. None leaves that to the layers.
         folded: some of the layers, and a function of them and their input that does the same as
             they do one after the other, but faster on a GPU. None if there is no such function.
+        exact: the layer from which on all is in float32, under autocast, too; None if no layer is.
+            Layers that are folded see to it themselves.
     """
 
     recipe: dict[str, Any] | None = None
     event: tuple[int, ...] | None = None
     folded: tuple[slice, Callable[..., Tensor]] | None = None
+    exact: int | None = None
 
     def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         if self.event is None:
@@ -48,7 +52,14 @@ class Network(nn.Sequential):
         if fold and self.folded is not None:
             where, together = self.folded
             steps[where] = [partial(together, *steps[where])]
+        elif self.exact is not None:
+            steps[self.exact :] = [partial(_in_float32, step) for step in steps[self.exact :]]
         return steps
+
+
+def _in_float32(step: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    with torch.autocast(x.device.type, enabled=False):
+        return step(at_least_float32(x))
 
 
 def rebuilt(recipe: Mapping[str, Any]) -> Network:
@@ -206,7 +217,7 @@ def _dcgan_decoder(
         layers += [*_normalised(layer), nn.ReLU(inplace=True)]
     last = [_doubled(16, 2 * channels), nn.LeakyReLU(last_slope), _same(2 * channels, outputs)]
     network = Network(*layers, *last)
-    network.event = (inputs,)
+    network.event, network.exact = (inputs,), len(layers)
     options = {"outputs": outputs, "shape": list(shape), "last_slope": last_slope, "reach": reach}
     network.recipe = {"network": "dcgan decoder", "inputs": inputs, **options}
     return _in_squares(_started(network), slice(-3, None), _doubled_in_squares)
@@ -303,9 +314,35 @@ def _doubled_in_squares(
     doubled: nn.ConvTranspose2d, activation: nn.Module, same: nn.Conv2d, x: Tensor
 ) -> Tensor:
     """``same(activation(doubled(x)))``; the first is the transpose of a layer 4×4/2."""
-    y = conv_transpose2d(x, _kernel(doubled), _four_times(doubled.bias), padding=1)
-    y = conv2d(activation(y), _kernel(same), _four_times(same.bias), padding=1)
+    with torch.autocast(x.device.type, enabled=False):
+        y = _Convolved.apply(x, _kernel(doubled), _four_times(doubled.bias), True, x.dtype)
+        y = _Convolved.apply(activation(y), _kernel(same), _four_times(same.bias), False, x.dtype)
     return _pixels(y)
+
+
+class _Convolved(torch.autograd.Function):
+    """A convolution in the precision of the kernel, its gradients in another; 3×3, same size.
+
+    Means and scales of pixels want float32: in bfloat16 means come in steps of 1/256, in which a
+    scale of .01 is lost, and a training goes up and down by thousands of nats. Gradients are as
+    good in bfloat16, and for so few channels a GPU takes much longer for them in float32.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor, transposed: bool, gradients: torch.dtype
+    ) -> Tensor:
+        ctx.save_for_backward(x.to(gradients), kernel.to(gradients))
+        ctx.transposed = transposed
+        convolve = conv_transpose2d if transposed else conv2d
+        return convolve(x.to(kernel.dtype), kernel, bias, padding=1)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
+        x, kernel = ctx.saved_tensors
+        slope, one = slopes[0].to(x.dtype), [1, 1]
+        form = ([slope.shape[1]], one, one, one, ctx.transposed, [0, 0], 1, [True] * 3)
+        return *torch.ops.aten.convolution_backward(slope, x, kernel, *form), None, None
 
 
 def _in_squares(network: Network, where: slice, together: Callable[..., Tensor]) -> Network:

@@ -13,7 +13,7 @@ import copy
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from math import ceil
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.backends import cudnn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from hyperwrap.errors import DivergedError, UserError
@@ -50,12 +51,12 @@ class Training:
     """Of the networks' matrix products and convolutions; the geometry is float32 in any case.
 
     In use a model is in float32. So of a training in bfloat16 the last hundredth is, too, but no
-    more than 800 steps: weights that fit one rounding do not fit the other, but soon do."""
+    more than 400 steps: weights that fit one rounding do not fit the other, but soon do."""
 
     @property
     def float32_from(self) -> int:
         """The step from which on all is float32."""
-        return 0 if self.precision == "float32" else self.steps - min(ceil(self.steps / 100), 800)
+        return 0 if self.precision == "float32" else self.steps - min(ceil(self.steps / 100), 400)
 
     def __post_init__(self) -> None:
         if self.precision not in ("float32", "bfloat16"):
@@ -172,7 +173,7 @@ class Trainer:
         return None
 
     def _one_step(self, x: Tensor) -> None:
-        with self._autocast(x):
+        with self._rounding(x.device.type):
             bound = self.model.objective(x, self.training.num_samples, beta=self._beta)
         self.optimizer.zero_grad(set_to_none=True)
         (-bound.elbo.mean(-1).sum()).backward()
@@ -182,11 +183,18 @@ class Trainer:
             self._sums = torch.zeros_like(means)
         self._sums += means
 
-    def _autocast(self, x: Tensor) -> AbstractContextManager[object]:
-        if self.step >= self.training.float32_from:
-            return nullcontext()
-        # A cache of weights would outlive the graph that they were cast in.
-        return torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False)
+    @contextmanager
+    def _rounding(self, device: str) -> Iterator[None]:
+        """In the precision of the step; layers that stay in float32 may be in TF32 before others.
+
+        TF32 rounds what goes into a convolution, to 10 bits; but what comes out has 24, in bfloat16
+        it has 8.
+        """
+        rough, half = self.step < self.training.float32_from, nullcontext()
+        if rough:  # a cache of weights would outlive the graph that they were cast in
+            half = torch.autocast(device, torch.bfloat16, cache_enabled=False)
+        with half, cudnn.flags(cudnn.enabled, cudnn.benchmark, allow_tf32=rough):
+            yield
 
     def _capture(self, x: Tensor) -> None:
         """Records a step as a CUDA graph; the warm-up that this takes leaves no trace."""

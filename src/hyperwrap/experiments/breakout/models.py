@@ -41,7 +41,7 @@ BETA = 4.0
 
 _N = 20
 _BETA_FROM = 0.1
-_CODE = 3  # one more whenever the same settings make another model
+_CODE = 4  # one more whenever the same settings make another model
 _LAST_SLOPE = 0.2  # with the paper's 0 both channels before the last layer can die
 
 
@@ -266,7 +266,7 @@ class Job:
     def make(self, watch: Watch) -> Outcome:
         """Trains, or goes on where a killed run stopped, and measures."""
         write_whole(self.folder / "settings.json", as_json(self.settings()))
-        # Of the ways to convolve on a GPU, the fastest; but where it is in float32, really so:
+        # Of the ways to convolve on a GPU, the fastest; but what is measured in float32, really so:
         # scales of .01 see the rounding to 10 bits.
         with cudnn.flags(enabled=True, benchmark=True, allow_tf32=False):
             vae, speed = self._train(watch)
