@@ -41,7 +41,8 @@ TINY = Scale(
     save_every=3,
 )
 CPU = torch.device("cpu")
-ROWS = ["vanilla", "hyperbolic", "hyperbolic − vanilla", "real frames"]
+COMPARED = ["vanilla", "hyperbolic", "hyperbolic − vanilla"]
+ROWS = [*COMPARED, *(f"{row}, from the first frame" for row in COMPARED), "real frames"]
 COLUMNS = ["correlation", "95 % from", "95 % to", "score hidden", "validation",
            "blocks at 10", "blocks at 200", "largest rise",
            "ELBO", "LL", "LL, median", "radius"]  # fmt: skip
@@ -352,7 +353,7 @@ def test_a_run_leaves_tables_figures_and_models(whole: tuple[Path, breakout.Resu
         by_row.setdefault(row["row"], []).append(row["column"])
     assert list(by_row) == ROWS
     assert by_row["vanilla"] == by_row["hyperbolic"] == COLUMNS
-    assert by_row["hyperbolic − vanilla"] == COLUMNS[:3]
+    assert all(by_row[row] == COLUMNS[:3] for row in ROWS[2:-1])
     real = {row["column"]: row["mean"] for row in found["rows"] if row["row"] == "real frames"}
     assert real["correlation of blocks gone"] > 0.99
     assert 0 < real["ratio off by"] < real["ratio off by at most"] < 0.1
@@ -378,6 +379,7 @@ def test_numbers_are_those_of_the_kept_models(whole: tuple[Path, breakout.Result
     folder, result = whole
     test = FRAMES.split()[2]
     values: dict[str, list[float]] = {"vanilla": [], "hyperbolic": []}
+    from_first: dict[str, list[float]] = {"vanilla": [], "hyperbolic": []}
     for model in wanted_models(TINY, 0):
         vae = VAE.load(folder / "models" / model.folder)
         x = screen.scaled(torch.from_numpy(test.screens)[:, None])
@@ -397,6 +399,10 @@ def test_numbers_are_those_of_the_kept_models(whole: tuple[Path, breakout.Result
         expected = stats.pearsonr(far, test.points)
         assert numbers["scoreless_correlation"] == pytest.approx(expected.statistic, abs=1e-4)
         assert abs(numbers["scoreless_correlation"] - numbers["correlation"]) > 1e-3
+        with torch.no_grad():
+            first = vae.embed(screen.scaled(torch.from_numpy(FRAMES.screens[:1, None])))
+        expected = stats.pearsonr(vae.latent.distance(z, first).double().numpy(), test.points)
+        from_first[model.geometry].append(expected.statistic)
         assert numbers["radius"] == pytest.approx(radii.mean(), rel=1e-4)
         assert numbers["elbo"] < numbers["log_likelihood"]
         torch.manual_seed(model.seed)
@@ -411,8 +417,13 @@ def test_numbers_are_those_of_the_kept_models(whole: tuple[Path, breakout.Result
         row = by_name[geometry, "correlation"]
         assert row.mean == pytest.approx(np.mean(each), abs=1e-4)
         assert row.sd == pytest.approx(np.std(each, ddof=1), abs=1e-4)
-    apart = np.mean(values["hyperbolic"]) - np.mean(values["vanilla"])
-    assert by_name["hyperbolic − vanilla", "correlation"].mean == pytest.approx(apart, abs=1e-4)
+    for each, where in ((values, ""), (from_first, ", from the first frame")):
+        apart = np.mean(each["hyperbolic"]) - np.mean(each["vanilla"])
+        row = by_name[f"hyperbolic − vanilla{where}", "correlation"]
+        assert row.mean == pytest.approx(apart, abs=1e-4)
+        assert row.paper == (None if where else pytest.approx(0.134))
+    row = by_name["hyperbolic, from the first frame", "correlation"]
+    assert row.mean == pytest.approx(np.mean(from_first["hyperbolic"]), abs=1e-4)
 
 
 def test_models_are_trained_as_the_protocol_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -574,7 +585,8 @@ def test_models_of_other_lengths_and_charts_stand_in_one_table(
     less = ["hyperbolic − vanilla", "hyperbolic, tangent − vanilla"]
     less += ["hyperbolic − vanilla, 1 epochs"]
     models = ["vanilla", "hyperbolic", "hyperbolic, tangent", *short]
-    assert names == [*models, *less, "real frames"]
+    from_first = [f"{name}, from the first frame" for name in (*models, *less)]
+    assert names == [*models, *less, *from_first, "real frames"]
     assert "epochs: 2, 1 (2 if nothing is said)" in result.remark.replace("\n  ", " ")
     assert "- tangent: the decoder is given the tangent vector" in result.remark
     assert [row for row in result.rows if row.row in ROWS] == whole[1].rows
@@ -680,7 +692,8 @@ def test_the_command_takes_frames_and_a_part_of_the_models(tmp_path: Path):
     drawn = {path.stem for path in (tmp_path / "run").glob("*.png")}
     assert drawn == {"sweep", "norms_vanilla", "blocks", "distance", "wall_check"}
     rows = json.loads((tmp_path / "run" / "results.json").read_text())["rows"]
-    assert {row["row"] for row in rows} == {"vanilla, 2 epochs, β=1", "real frames"}
+    name = "vanilla, 2 epochs, β=1"
+    assert {row["row"] for row in rows} == {name, f"{name}, from the first frame", "real frames"}
 
 
 def test_without_frames_and_player_it_says_what_to_do(

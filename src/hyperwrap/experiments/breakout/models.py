@@ -2,8 +2,8 @@
 
 A model has a folder with ``settings.json`` (all that decides it but the machine), ``metrics.jsonl``
 and, until it is finished, the checkpoint of its `Trainer`. Then ``model.safetensors`` (`VAE.load`),
-``measured.safetensors`` (where the test frames lie, what the norm sweep gave) and, last,
-``numbers.json`` join them, and the checkpoint goes.
+``measured.safetensors`` (where the test frames lie, how far from the first frame of all, what the
+norm sweep gave) and, last, ``numbers.json`` join them, and the checkpoint goes.
 """
 
 import hashlib
@@ -216,6 +216,8 @@ class Outcome(NamedTuple):
     numbers: Numbers
     tangent: NDArray[np.float32]
     """``(T, n)``: ``h`` of each test frame; ``|h|`` is its distance from the origin."""
+    from_first: Array
+    """``(T,)``: the distance of each test frame from the first frame of all."""
     blocks: NDArray[np.float32]
     """``(norms, directions)``: remaining-block ratio of what the model makes there."""
     sides: NDArray[np.float32]
@@ -273,6 +275,7 @@ class Job:
         start = time.perf_counter()
         with cudnn.flags(enabled=True, allow_tf32=False), torch.no_grad():
             tangent = tangents(vae, self.data.test)
+            from_first = distances(vae, tangent, tangents(vae, self.data.train[:1]))
             found = self._measured(vae, tangent)
             swept = norms(self.model.geometry)
             ratios = measure(vae, swept, self.scale.directions, self.model.seed)
@@ -286,7 +289,8 @@ class Job:
             versions=versions(),
         )
         vae.save(self.folder / "model.safetensors")
-        kept = {"tangent": tangent, **ratios._asdict(), "norms": torch.tensor(swept)}
+        kept = {"tangent": tangent, "from_first": from_first.float(), **ratios._asdict()}
+        kept["norms"] = torch.tensor(swept)
         write_tensors(self.folder / "measured.safetensors", kept, {})
         write_whole(self.folder / "numbers.json", as_json(asdict(numbers)))
         (self.folder / "checkpoint.safetensors").unlink(missing_ok=True)
@@ -360,6 +364,11 @@ def tangents(vae: VAE, screens: Tensor) -> Tensor:
     return torch.cat([vae.encoder(screen.scaled(part))[:, : vae.latent.n] for part in parts]).cpu()
 
 
+def distances(vae: VAE, a: Tensor, b: Tensor) -> Tensor:
+    """Of the points with these `tangents`, ``(..., n), (..., n) → (...)``."""
+    return vae.latent.distance(*(vae.latent.centre(h.double()) for h in (a, b)))
+
+
 def _at_once(device: torch.device) -> int:
     """How many frames are scored at once, each with all its samples."""
     return 500 if device.type == "cuda" else 50
@@ -404,10 +413,11 @@ def _outcome(folder: Path) -> Outcome:
     tensors, _ = read_tensors(folder / "measured.safetensors", "what was measured", _REMOVE)
     try:
         numbers = Numbers(**_read(folder / "numbers.json"))
+        from_first = tensors["from_first"].double().numpy()
         tangent, blocks, sides = (tensors[name].numpy() for name in ("tangent", "blocks", "sides"))
     except (KeyError, TypeError):
         raise _unreadable(folder, "something is missing") from None
-    return Outcome(numbers, tangent, blocks, sides, folder)
+    return Outcome(numbers, tangent, from_first, blocks, sides, folder)
 
 
 def last_report(outcome: Outcome) -> Progress:

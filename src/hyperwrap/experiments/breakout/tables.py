@@ -12,6 +12,7 @@ from hyperwrap.breakout.frames import Frames
 from hyperwrap.experiments.breakout import screen, sweep
 from hyperwrap.experiments.breakout.correlation import (
     RESAMPLES,
+    Array,
     Interval,
     difference,
     interval,
@@ -23,6 +24,7 @@ from hyperwrap.experiments.results import Row, bullets
 __all__ = ["Found", "Group", "WallError", "remark", "table", "wall_error"]
 
 _PAPER = {"vanilla": 0.712, "hyperbolic": 0.846}
+_FROM_FIRST = ", from the first frame"
 
 
 # --- groups --------------------------------------------------------------------------------------
@@ -66,12 +68,16 @@ def table(found: Found, frames: Frames) -> list[Row]:
     """Every number of each geometry, and hyperbolic less vanilla, for each length and β; and how
     right the remaining-block ratio is on real frames.
     """
-    rows = []
-    for group in found.groups():
+    groups, rows = found.groups(), []
+    for group in groups:
         for kind, outcomes in group.by_kind.items():
             rows += _rows(group, kind, outcomes, found)
-    for group in found.groups():
+    for group in groups:
         rows += _difference_rows(group, found)
+    for group in groups:
+        rows += _from_first_rows(group, found)
+    for group in groups:
+        rows += _from_first_difference_rows(group, found)
     return [*rows, *_wall_rows(wall_error(frames), found.test)]
 
 
@@ -81,12 +87,9 @@ def _label(group: Group, scale: Scale) -> str:
 
 
 def _rows(group: Group, kind: str, outcomes: Sequence[Outcome], found: Found) -> list[Row]:
-    test, name = found.test, kind + _label(group, found.scale)
-    sure = interval([o.radii for o in outcomes], test.points, test.game, found.seed)
-    paper = _PAPER.get(kind) if found.scale.comparable else None
+    name, paper = kind + _label(group, found.scale), _PAPER.get(kind)
     return [
-        _mean(name, "correlation", [o.numbers.correlation for o in outcomes], paper),
-        *_interval_rows(name, sure, len(outcomes)),
+        *_correlation(name, [o.radii for o in outcomes], found, paper),
         _mean(name, "score hidden", [o.numbers.scoreless_correlation for o in outcomes]),
         _mean(name, "validation", [o.numbers.validation_correlation for o in outcomes]),
         *(_mean(name, column, values) for column, values in _blocks(kind, outcomes).items()),
@@ -111,28 +114,62 @@ def _blocks(kind: str, outcomes: Sequence[Outcome]) -> dict[str, list[float | No
 
 def _difference_rows(group: Group, found: Found) -> list[Row]:
     """Every other kind less vanilla, where there is any."""
-    vanilla = group.by_kind.get("vanilla", [])
+    label, rows = _label(group, found.scale), []
+    for kind, ours, vanilla in _beside_vanilla(group):
+        paper = _PAPER["hyperbolic"] - _PAPER["vanilla"] if kind == "hyperbolic" else None
+        radii = [[o.radii for o in some] for some in (ours, vanilla)]
+        rows += _difference(f"{kind} − vanilla{label}", radii, found, paper)
+    return rows
+
+
+def _from_first_rows(group: Group, found: Found) -> list[Row]:
+    """The correlations of distances from the first frame."""
+    label, rows = _label(group, found.scale) + _FROM_FIRST, []
+    for kind, outcomes in group.by_kind.items():
+        rows += _correlation(kind + label, [o.from_first for o in outcomes], found)
+    return rows
+
+
+def _from_first_difference_rows(group: Group, found: Found) -> list[Row]:
+    label, rows = _label(group, found.scale) + _FROM_FIRST, []
+    for kind, ours, vanilla in _beside_vanilla(group):
+        distances = [[o.from_first for o in some] for some in (ours, vanilla)]
+        rows += _difference(f"{kind} − vanilla{label}", distances, found)
+    return rows
+
+
+def _beside_vanilla(group: Group) -> list[tuple[str, list[Outcome], list[Outcome]]]:
+    """Every other kind, its models, and the vanilla ones, where there is any."""
+    vanilla = group.by_kind.get("vanilla")
     others = {kind: some for kind, some in group.by_kind.items() if kind != "vanilla"}
-    return [
-        row
-        for kind, outcomes in others.items()
-        if vanilla
-        for row in _difference(f"{kind} − vanilla", group, outcomes, vanilla, found)
-    ]
+    return [(kind, some, vanilla) for kind, some in others.items() if vanilla]
+
+
+def _correlation(
+    name: str, distances: Sequence[Array], found: Found, paper: float | None = None
+) -> list[Row]:
+    """Of each model's distances with the points, and the interval of the mean."""
+    sure = interval(distances, found.test.points, found.test.game, found.seed)
+    paper = paper if found.scale.comparable else None
+    first = _mean(name, "correlation", _each(distances, found), paper)
+    return [first, *_interval_rows(name, sure, len(distances))]
 
 
 def _difference(
-    name: str, group: Group, a: Sequence[Outcome], b: Sequence[Outcome], found: Found
+    name: str, pair: Sequence[Sequence[Array]], found: Found, paper: float | None = None
 ) -> list[Row]:
-    means = [_mean("", "", [o.numbers.correlation for o in some]).mean for some in (a, b)]
-    mean = None if means[0] is None or means[1] is None else means[0] - means[1]
-    ours, theirs = ([o.radii for o in some] for some in (a, b))
-    sure = difference(ours, theirs, found.test.points, found.test.game, found.seed)
-    comparable = found.scale.comparable and name == "hyperbolic − vanilla"
-    paper = _PAPER["hyperbolic"] - _PAPER["vanilla"] if comparable else None
-    name, seeds = name + _label(group, found.scale), min(len(a), len(b))
+    """The mean correlation of the first models less that of the second, and its interval."""
+    a, b = pair
+    ours, theirs = (_mean("", "", _each(distances, found)).mean for distances in pair)
+    mean = None if ours is None or theirs is None else ours - theirs
+    sure = difference(a, b, found.test.points, found.test.game, found.seed)
+    seeds, paper = min(len(a), len(b)), paper if found.scale.comparable else None
     first = Row(name, "correlation", mean, None, seeds, paper)
     return [first, *_interval_rows(name, sure, seeds)]
+
+
+def _each(distances: Sequence[Array], found: Found) -> list[float | None]:
+    return [finite(pearson(d, found.test.points)) for d in distances]
 
 
 def _interval_rows(name: str, sure: Interval, seeds: int) -> list[Row]:
@@ -201,7 +238,8 @@ def remark(found: Found, frames: Frames) -> str:
         "correlation: Pearson's, of a test frame's distance from the origin (that of the "
         "posterior's centre) with the points of its game so far; score hidden: likewise, with "
         "the same digits at the top of all test frames; validation: likewise, of the "
-        f"{len(validation):,} frames before, {_games(validation)}",
+        f"{len(validation):,} frames before, {_games(validation)}; from the first frame: of the "
+        "distance from the first of all frames in place of the origin",
         f"95 %: of the mean correlation, by drawing whole games anew {RESAMPLES:,} times; of a "
         "difference, the same games for both",
         f"blocks: remaining-block ratio of what the model makes at this distance from the origin, "
