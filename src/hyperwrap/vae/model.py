@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -14,7 +13,7 @@ from hyperwrap.errors import UserError
 from hyperwrap.files import read_tensors, write_tensors
 from hyperwrap.numerics import at_least_float32
 from hyperwrap.vae.latent import Euclidean, Hyperbolic, Latent
-from hyperwrap.vae.networks import Linear, rebuilt
+from hyperwrap.vae.networks import Linear, no_autocast, rebuilt
 from hyperwrap.vae.objective import LIKELIHOODS, importance_weighted
 
 __all__ = ["VAE", "Bound", "Score"]
@@ -118,7 +117,7 @@ class VAE(nn.Module):
     def embed(self, x: Tensor) -> Tensor:
         """The centre of ``q(z|x)``: a point ``(..., n+1)``, or ``(..., n)`` in Euclidean space."""
         encoded = self._encoded(x)
-        with _no_autocast(encoded):
+        with no_autocast(encoded):
             return self.latent.centre(encoded)
 
     def generate(self, z: Tensor) -> Tensor:
@@ -144,7 +143,7 @@ class VAE(nn.Module):
         if num_samples < 1:
             raise ValueError(f"Expected `num_samples` ≥ 1; got {num_samples}.")
         encoded = self._encoded(x)
-        with _no_autocast(encoded):
+        with no_autocast(encoded):
             z, log_q, log_p = self.latent.sample(encoded, (num_samples,))
         output = self._decoded(z)
         event_dim = output.dim() - encoded.dim()
@@ -172,7 +171,7 @@ class VAE(nn.Module):
 
     def _decoded(self, z: Tensor) -> Tensor:
         """The decoder's output for latents ``(*more, *stack, batch, d)``, ``more`` as batch."""
-        with _no_autocast(z):
+        with no_autocast(z):
             z = self.latent.for_decoder(z)
         own = len(self.stack) + 1
         more = z.dim() - 1 - own
@@ -243,13 +242,6 @@ class VAE(nn.Module):
         """The shape of the stack of models this is, ``()`` for one model."""
         shapes = (m.weight.shape[:-2] for m in self.modules() if isinstance(m, Linear))
         return next(shapes, torch.Size())
-
-
-def _no_autocast(like: Tensor) -> AbstractContextManager[object]:
-    """Geometry is done in float32 at least, also where networks are in mixed precision."""
-    device = like.device.type
-    on = torch.is_autocast_enabled(device)
-    return torch.autocast(device, enabled=False) if on else nullcontext()
 
 
 # --- on disk -------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Networks for the models: MLPs, of one model or of many stacked, and DCGANs for images."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import pairwise
 from math import cosh, prod, sqrt
@@ -8,9 +9,10 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import conv2d, conv_transpose2d, pad
 
-from hyperwrap.numerics import at_least_float32
+from hyperwrap.numerics import at_least_float32, transformed
 from hyperwrap.vae.latent import Hyperbolic, Latent
 
 __all__ = ["Linear", "Network", "dcgan", "mlp", "rebuilt"]
@@ -25,8 +27,8 @@ class Network(nn.Sequential):
             images want it. None leaves that to the layers.
         folded: some of the layers, and a function of them and their input that does the same as
             they do one after the other, but faster on a GPU. None if there is no such function.
-        exact: the layer from which on all is in float32, under autocast, too; None if no layer is.
-            Layers that are folded see to it themselves.
+        exact: the layer from which on autocast is left for float32, if there is an `event`; None if
+            it is not. Layers that are folded see to it themselves.
     """
 
     recipe: dict[str, Any] | None = None
@@ -42,7 +44,7 @@ class Network(nn.Sequential):
             wanted = ", ".join(["...", *map(str, self.event)])
             raise ValueError(f"Expected data of shape ({wanted}); got {tuple(x.shape)}.")
         y = x.reshape(prod(batch), *self.event)
-        for step in self.steps(fold=x.is_cuda):
+        for step in self.steps(fold=x.is_cuda and not transformed(x, *self.parameters())):
             y = step(y)
         return y.unflatten(0, batch) if batch else y.squeeze(0)
 
@@ -57,8 +59,21 @@ class Network(nn.Sequential):
         return steps
 
 
+def no_autocast(like: Tensor) -> AbstractContextManager[object]:
+    """For what is done in float32 at least, also where networks are in mixed precision."""
+    return torch.autocast(like.device.type, enabled=False) if _autocast(like) else nullcontext()
+
+
+def _autocast(x: Tensor) -> bool:
+    device = x.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
 def _in_float32(step: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    with torch.autocast(x.device.type, enabled=False):
+    """``step(x)``, in float32 if autocast is on."""
+    if not _autocast(x):
+        return step(x)
+    with no_autocast(x):
         return step(at_least_float32(x))
 
 
@@ -314,34 +329,37 @@ def _doubled_in_squares(
     doubled: nn.ConvTranspose2d, activation: nn.Module, same: nn.Conv2d, x: Tensor
 ) -> Tensor:
     """``same(activation(doubled(x)))``; the first is the transpose of a layer 4×4/2."""
-    with torch.autocast(x.device.type, enabled=False):
+    with no_autocast(x):
         y = _Convolved.apply(x, _kernel(doubled), _four_times(doubled.bias), True, x.dtype)
         y = _Convolved.apply(activation(y), _kernel(same), _four_times(same.bias), False, x.dtype)
     return _pixels(y)
 
 
 class _Convolved(torch.autograd.Function):
-    """A convolution in the precision of the kernel, its gradients in another; 3×3, same size.
+    """A convolution 3×3 that keeps the size, in the precision of the kernel.
 
     Means and scales of pixels want float32: in bfloat16 means come in steps of 1/256, in which a
-    scale of .01 is lost, and a training goes up and down by thousands of nats. Gradients are as
-    good in bfloat16, and for so few channels a GPU takes much longer for them in float32.
+    scale of .01 is lost, and a training goes up and down by thousands of nats. But if its input is
+    in bfloat16 (``given``), gradients are: with those in float32 training was no better, and for so
+    few channels a GPU takes much longer for them.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor, transposed: bool, gradients: torch.dtype
+        ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor, transposed: bool, given: torch.dtype
     ) -> Tensor:
-        ctx.save_for_backward(x.to(gradients), kernel.to(gradients))
+        dtype = given if given == torch.bfloat16 else kernel.dtype
+        ctx.save_for_backward(x.to(dtype), kernel.to(dtype))
         ctx.transposed = transposed
         convolve = conv_transpose2d if transposed else conv2d
         return convolve(x.to(kernel.dtype), kernel, bias, padding=1)
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
+    @once_differentiable
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, kernel = ctx.saved_tensors
-        slope, one = slopes[0].to(x.dtype), [1, 1]
-        form = ([slope.shape[1]], one, one, one, ctx.transposed, [0, 0], 1, [True] * 3)
+        slope, one, wanted = slopes[0].to(x.dtype), [1, 1], ctx.needs_input_grad[:3]
+        form = ([slope.shape[1]], one, one, one, ctx.transposed, [0, 0], 1, wanted)
         return *torch.ops.aten.convolution_backward(slope, x, kernel, *form), None, None
 
 

@@ -13,7 +13,7 @@ import copy
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from math import ceil
 from pathlib import Path
@@ -48,7 +48,8 @@ class Training:
     warm_up_from: float = 0.0
     seed: int = 0
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Of the networks' matrix products and convolutions; the geometry is float32 in any case.
+    """Of the networks' matrix products and convolutions; the geometry is float32 in any case, and
+    so is what a network does in float32 by itself (see `networks.Network.exact`).
 
     In use a model is in float32. So of a training in bfloat16 the last hundredth is, too, but no
     more than 400 steps: weights that fit one rounding do not fit the other, but soon do."""
@@ -173,28 +174,38 @@ class Trainer:
         return None
 
     def _one_step(self, x: Tensor) -> None:
-        with self._rounding(x.device.type):
-            bound = self.model.objective(x, self.training.num_samples, beta=self._beta)
-        self.optimizer.zero_grad(set_to_none=True)
-        (-bound.elbo.mean(-1).sum()).backward()
+        with self._convolutions(x):
+            with self._autocast(x):
+                bound = self.model.objective(x, self.training.num_samples, beta=self._beta)
+            self.optimizer.zero_grad(set_to_none=True)
+            (-bound.elbo.mean(-1).sum()).backward()
         self.optimizer.step()
         means = _means(bound)
         if self._sums.dim() == 0:
             self._sums = torch.zeros_like(means)
         self._sums += means
 
-    @contextmanager
-    def _rounding(self, device: str) -> Iterator[None]:
-        """In the precision of the step; layers that stay in float32 may be in TF32 before others.
+    def _autocast(self, x: Tensor) -> AbstractContextManager[object]:
+        if self.step >= self.training.float32_from:
+            return nullcontext()
+        # A cache of weights would outlive the graph that they were cast in.
+        return torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False)
 
-        TF32 rounds what goes into a convolution, to 10 bits; but what comes out has 24, in bfloat16
-        it has 8.
+    def _convolutions(self, x: Tensor) -> AbstractContextManager[object]:
+        """While steps are in bfloat16, convolutions that are in float32 nevertheless may use TF32;
+        the last steps really are in float32.
+
+        TF32 rounds what goes into a convolution to 10 bits; what comes out has 24, in bfloat16 8.
         """
-        rough, half = self.step < self.training.float32_from, nullcontext()
-        if rough:  # a cache of weights would outlive the graph that they were cast in
-            half = torch.autocast(device, torch.bfloat16, cache_enabled=False)
-        with half, cudnn.flags(cudnn.enabled, cudnn.benchmark, allow_tf32=rough):
-            yield
+        if not x.is_cuda or self.training.precision == "float32":
+            return nullcontext()
+        return cudnn.flags(
+            cudnn.enabled,
+            cudnn.benchmark,
+            cudnn.benchmark_limit,
+            cudnn.deterministic,
+            allow_tf32=self.step < self.training.float32_from,
+        )
 
     def _capture(self, x: Tensor) -> None:
         """Records a step as a CUDA graph; the warm-up that this takes leaves no trace."""
