@@ -1,6 +1,6 @@
 """The tables: all numbers of all models in a folder, ours beside the paper's, and what they are."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
 
@@ -24,7 +24,22 @@ from hyperwrap.experiments.results import Row, bullets
 __all__ = ["Found", "Group", "WallError", "remark", "table", "wall_error"]
 
 _PAPER = {"vanilla": 0.712, "hyperbolic": 0.846}
-_FROM_FIRST = ", from the first frame"
+
+
+class _Measure(NamedTuple):
+    """A distance of the test frames that is set against their points."""
+
+    label: str
+    of: Callable[[Outcome], Array]
+    paper: float | None
+    """Hyperbolic less vanilla."""
+
+    def of_all(self, outcomes: Sequence[Outcome]) -> list[Array]:
+        return [self.of(outcome) for outcome in outcomes]
+
+
+_RADII = _Measure("", lambda outcome: outcome.radii, _PAPER["hyperbolic"] - _PAPER["vanilla"])
+_FROM_FIRST = _Measure(", from the first frame", lambda outcome: outcome.from_first, None)
 
 
 # --- groups --------------------------------------------------------------------------------------
@@ -73,11 +88,11 @@ def table(found: Found, frames: Frames) -> list[Row]:
         for kind, outcomes in group.by_kind.items():
             rows += _rows(group, kind, outcomes, found)
     for group in groups:
-        rows += _difference_rows(group, found)
+        rows += _difference_rows(group, found, _RADII)
     for group in groups:
         rows += _from_first_rows(group, found)
     for group in groups:
-        rows += _from_first_difference_rows(group, found)
+        rows += _difference_rows(group, found, _FROM_FIRST)
     return [*rows, *_wall_rows(wall_error(frames), found.test)]
 
 
@@ -89,7 +104,7 @@ def _label(group: Group, scale: Scale) -> str:
 def _rows(group: Group, kind: str, outcomes: Sequence[Outcome], found: Found) -> list[Row]:
     name, paper = kind + _label(group, found.scale), _PAPER.get(kind)
     return [
-        *_correlation(name, [o.radii for o in outcomes], found, paper),
+        *_correlation(name, _RADII.of_all(outcomes), found, paper),
         _mean(name, "score hidden", [o.numbers.scoreless_correlation for o in outcomes]),
         _mean(name, "validation", [o.numbers.validation_correlation for o in outcomes]),
         *(_mean(name, column, values) for column, values in _blocks(kind, outcomes).items()),
@@ -112,37 +127,24 @@ def _blocks(kind: str, outcomes: Sequence[Outcome]) -> dict[str, list[float | No
     return {**columns, "largest rise": [sweep.largest_rise(mean[to_ten]) for mean in means]}
 
 
-def _difference_rows(group: Group, found: Found) -> list[Row]:
-    """Every other kind less vanilla, where there is any."""
-    label, rows = _label(group, found.scale), []
-    for kind, ours, vanilla in _beside_vanilla(group):
-        paper = _PAPER["hyperbolic"] - _PAPER["vanilla"] if kind == "hyperbolic" else None
-        radii = [[o.radii for o in some] for some in (ours, vanilla)]
-        rows += _difference(f"{kind} − vanilla{label}", radii, found, paper)
-    return rows
-
-
 def _from_first_rows(group: Group, found: Found) -> list[Row]:
     """The correlations of distances from the first frame."""
-    label, rows = _label(group, found.scale) + _FROM_FIRST, []
+    label, rows = _label(group, found.scale) + _FROM_FIRST.label, []
     for kind, outcomes in group.by_kind.items():
-        rows += _correlation(kind + label, [o.from_first for o in outcomes], found)
+        rows += _correlation(kind + label, _FROM_FIRST.of_all(outcomes), found)
     return rows
 
 
-def _from_first_difference_rows(group: Group, found: Found) -> list[Row]:
-    label, rows = _label(group, found.scale) + _FROM_FIRST, []
-    for kind, ours, vanilla in _beside_vanilla(group):
-        distances = [[o.from_first for o in some] for some in (ours, vanilla)]
-        rows += _difference(f"{kind} − vanilla{label}", distances, found)
+def _difference_rows(group: Group, found: Found, measure: _Measure) -> list[Row]:
+    """Every other kind less vanilla, where there is any."""
+    label, rows = _label(group, found.scale) + measure.label, []
+    vanilla = group.by_kind.get("vanilla", [])
+    for kind, ours in group.by_kind.items() if vanilla else ():
+        if kind != "vanilla":
+            paper = measure.paper if kind == "hyperbolic" else None
+            pair = [measure.of_all(some) for some in (ours, vanilla)]
+            rows += _difference(f"{kind} − vanilla{label}", pair, found, paper)
     return rows
-
-
-def _beside_vanilla(group: Group) -> list[tuple[str, list[Outcome], list[Outcome]]]:
-    """Every other kind, its models, and the vanilla ones, where there is any."""
-    vanilla = group.by_kind.get("vanilla")
-    others = {kind: some for kind, some in group.by_kind.items() if kind != "vanilla"}
-    return [(kind, some, vanilla) for kind, some in others.items() if vanilla]
 
 
 def _correlation(
