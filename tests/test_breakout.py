@@ -130,7 +130,7 @@ def test_the_full_wall_of_the_game_has_a_ratio_of_one():
     start = torch.from_numpy(np.array(shown))
     rows, columns = screen.REGION
     assert screen.block_ratio(start) == 1
-    assert screen.side_ratio(start) == 1
+    assert screen.field_ratio(start) == 1  # no ball yet
     assert start[screen.REGION].float().mean() / 2 == pytest.approx(screen.THRESHOLD, abs=0.5)
     assert start[screen.REGION].min() == 85
     assert start[rows.start - 2, columns].max() == 0  # background above, and one blurred row
@@ -190,10 +190,21 @@ def test_gray_undoes_scaled():
     assert screen.gray(screen.scaled(values)).tolist() == pytest.approx([0, 85, 255])
 
 
-def test_the_sides_are_there_on_every_frame_but_a_black_one():
+def test_the_field_is_that_of_the_game_on_its_frames_and_on_no_plain_screen():
     screens = torch.from_numpy(FRAMES.screens[::9])
-    assert (screen.side_ratio(screens) == 1).all()
-    assert screen.side_ratio(torch.zeros(80, 80)) == 0
+    assert (screen.field_ratio(screens) > 0.998).all()
+    plain = torch.tensor([0, 61, 62, 142, 255]).reshape(-1, 1, 1).expand(-1, 80, 80)
+    assert (screen.field_ratio(plain) == 0).all()
+
+
+def test_half_of_the_sides_or_of_what_is_between_them_is_half_of_the_field():
+    start = torch.from_numpy(FRAMES.screens[0])
+    one_side, half_gray = start.clone(), start.clone()
+    one_side[:, :2] = 0
+    half_gray[36:53, 3:77] = 142
+    whole = screen.field_ratio(start)
+    torch.testing.assert_close(screen.field_ratio(one_side), whole / 2)
+    torch.testing.assert_close(screen.field_ratio(half_gray), whole / 2, atol=0.002, rtol=0)
 
 
 def test_the_score_is_all_that_the_digits_of_another_screen_change():
@@ -314,7 +325,7 @@ def test_a_sweep_is_at_the_norms_it_says(geometry: Any, monkeypatch: pytest.Monk
     monkeypatch.setattr(VAE, "generate", generate)
     norms = sweep.norms(geometry)
     found = sweep.measure(vae.eval(), norms, 7, seed=0)
-    assert found.blocks.shape == found.sides.shape == (len(norms), 7)
+    assert found.blocks.shape == found.field.shape == (len(norms), 7)
     assert (found.blocks == 1).all()
     assert norms[:2] == [0, 1]
     assert norms[-1] == (200 if geometry == "vanilla" else 10)

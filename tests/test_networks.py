@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.backends import cudnn
 from torch.nn.functional import conv2d, pixel_shuffle, pixel_unshuffle
 from torch.testing import assert_close
 
@@ -318,7 +319,9 @@ def test_a_decoder_in_bfloat16_and_one_without_memory():
 def test_a_decoder_can_be_mapped_on_a_gpu():
     decoder = dcgan(hw.Hyperbolic(2), SMALL)[1].eval().cuda()
     z = torch.randn(3, 5, 3).cuda()
-    assert_close(torch.func.vmap(decoder)(z), decoder(z))
+    # torch cannot map batch normalisation by cuDNN (2.11: "NYI: querying is_contiguous").
+    with cudnn.flags(enabled=False):
+        assert_close(torch.func.vmap(decoder)(z), decoder(z))
 
 
 def test_folding_is_not_saved():

@@ -91,17 +91,17 @@ def _made(vae: VAE, v: torch.Tensor) -> Array:
 
 
 def _blocks(found: Mapping[str, Sequence[Outcome]]) -> Figure:
-    """The mean over all directions of all models, and the middle 95 % of them; the sides' mean."""
-    drawn, sides = [], []
+    """The mean over all directions of all models, and the middle 95 % of them; the field's mean."""
+    drawn, fields = [], []
     for kind, outcomes in found.items():
         norms, family = sweep.norms(kind), _FAMILY[kind]
         ratios = np.concatenate([outcome.blocks for outcome in outcomes], 1).astype(np.float64)
         low, high = np.quantile(ratios, [0.025, 0.975], axis=1)
         drawn.append(Band(kind, norms, ratios.mean(1), low, high, family))
-        there = np.concatenate([outcome.sides for outcome in outcomes], 1).mean(1)
-        sides.append(Curve(f"{kind}, sides of the field", norms, there.tolist(), family, ":"))
+        there = np.concatenate([outcome.field for outcome in outcomes], 1).mean(1)
+        fields.append(Curve(f"{kind}, the field", norms, there.tolist(), family, ":"))
     ticks = [tick for tick in _TICKS if tick <= max(max(band.x) for band in drawn)]
-    return bands(drawn, sides, ticks, axes_labels=("distance from the origin", _RATIO))
+    return bands(drawn, fields, ticks, axes_labels=("distance from the origin", _RATIO))
 
 
 # --- distance and points -------------------------------------------------------------------------

@@ -220,8 +220,8 @@ class Outcome(NamedTuple):
     """``(T,)``: the distance of each test frame from the first frame of all."""
     blocks: NDArray[np.float32]
     """``(norms, directions)``: remaining-block ratio of what the model makes there."""
-    sides: NDArray[np.float32]
-    """Likewise, of the sides of the field."""
+    field: NDArray[np.float32]
+    """Likewise, how much of the field is as in the game."""
     folder: Path
 
     @property
@@ -414,10 +414,10 @@ def _outcome(folder: Path) -> Outcome:
     try:
         numbers = Numbers(**_read(folder / "numbers.json"))
         from_first = tensors["from_first"].double().numpy()
-        tangent, blocks, sides = (tensors[name].numpy() for name in ("tangent", "blocks", "sides"))
+        tangent, blocks, field = (tensors[name].numpy() for name in ("tangent", "blocks", "field"))
     except (KeyError, TypeError):
         raise _unreadable(folder, "something is missing") from None
-    return Outcome(numbers, tangent, from_first, blocks, sides, folder)
+    return Outcome(numbers, tangent, from_first, blocks, field, folder)
 
 
 def last_report(outcome: Outcome) -> Progress:

@@ -11,10 +11,11 @@ edges of blocks, about as much is lost by it as is won. All of the full wall is 
 *remaining-block ratio* of a screen, the share of ``R`` above the threshold divided by that of the
 full wall, is that share itself. The ball, where it is in ``R``, adds less than .01.
 
-A screen that is black all over has a ratio of 0 as well, but is none of the game's. What tells them
-apart are the sides of the field, which are there at all times: the two outermost columns left and
-right, rows 36 to 69, always of gray 142. The *ratio of the sides* is the share of them above the
-threshold.
+A screen that is black or gray all over has a ratio as well, but is none of the game's. What tells
+is the field below the wall, rows 36 to 69: its sides, the two outermost columns left and right,
+always have gray 142, and between them, columns 3 to 76, all but the ball is black. The *ratio of
+the field* is the share of the sides above the threshold, times the share of what is between them
+that is not: at least .998 on a screen of the game.
 
 The score, and how many balls are left, stand in digits in the rows 0 to 3, above the field.
 """
@@ -31,9 +32,9 @@ __all__ = [
     "WALL",
     "block_ratio",
     "blocks_left",
+    "field_ratio",
     "gray",
     "scaled",
-    "side_ratio",
     "with_score_of",
 ]
 
@@ -66,10 +67,15 @@ def block_ratio(screens: Tensor) -> Tensor:
     return (screens[..., *REGION] > THRESHOLD).float().mean((-2, -1))
 
 
-def side_ratio(screens: Tensor) -> Tensor:
-    """How much of the sides of the field is there in gray screens, ``(..., 80, 80) → (...)``."""
-    sides = screens[..., slice(36, 70), [0, 1, 78, 79]]
-    return (sides > THRESHOLD).float().mean((-2, -1))
+def field_ratio(screens: Tensor) -> Tensor:
+    """How much of the field is as in the game, of gray screens ``(..., 80, 80) → (...)``.
+
+    >>> field_ratio(torch.stack([torch.zeros(80, 80), torch.full((80, 80), 142)]))
+    tensor([0., 0.])
+    """
+    lit = (screens[..., 36:70, :] > THRESHOLD).float()
+    sides, between = lit[..., [0, 1, 78, 79]], lit[..., 3:77]
+    return sides.mean((-2, -1)) * (1 - between.mean((-2, -1)))
 
 
 def with_score_of(other: Tensor, screens: Tensor) -> Tensor:

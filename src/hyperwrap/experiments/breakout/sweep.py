@@ -52,15 +52,15 @@ class Swept(NamedTuple):
 
     blocks: Tensor
     """Remaining-block ratio."""
-    sides: Tensor
-    """Ratio of the sides of the field, 1 on every screen of the game."""
+    field: Tensor
+    """Ratio of the field, near 1 on every screen of the game."""
 
 
 def measure(vae: VAE, norms: Sequence[float], count: int, seed: int) -> Swept:
     """The ratios in so many directions, on the CPU."""
     v = directions(count, vae.latent.n, seed)
     made = (images(vae, a * v) for a in norms)
-    ratios = [torch.stack([screen.block_ratio(x), screen.side_ratio(x)]).cpu() for x in made]
+    ratios = [torch.stack([screen.block_ratio(x), screen.field_ratio(x)]).cpu() for x in made]
     return Swept(*torch.stack(ratios, 1))
 
 
