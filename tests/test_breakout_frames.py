@@ -162,7 +162,7 @@ def test_about(tmp_path: Path):
     assert len(said.pop("points")) == 1 + read(path).game[-1]
     expected = {"player": "repeats", "epsilon": 0.25, "seed": 3, "frames": 100, "version": 1}
     assert said == {**expected, "emulator": "ale-py 0"}
-    assert about(path) == read(path).about
+    assert about(path) == about(str(path)) == read(str(path)).about
 
 
 @quick

@@ -12,6 +12,7 @@ seam to the last bits of float64, values and second derivatives alike.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce, wraps
@@ -27,12 +28,14 @@ __all__ = [
     "asinhc",
     "asinhc_sqrt",
     "at_least_float32",
+    "autocast_on",
     "cosh_sqrt",
     "dot",
     "horner",
     "in_float64",
     "log_sinhc",
     "log_sinhc_sqrt",
+    "no_autocast",
     "norm",
     "product_error",
     "sinhc",
@@ -52,6 +55,17 @@ _P = ParamSpec("_P")
 def at_least_float32(x: Tensor) -> Tensor:
     """Half precision becomes float32: no geometry is done in fewer than 24 bits."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def autocast_on(x: Tensor) -> bool:
+    """Whether what is done with ``x`` here is in mixed precision."""
+    device = x.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def no_autocast(like: Tensor) -> AbstractContextManager[object]:
+    """For what is done in float32 at least, also where networks are in mixed precision."""
+    return torch.autocast(like.device.type, enabled=False) if autocast_on(like) else nullcontext()
 
 
 def wide(x: Tensor) -> Tensor:

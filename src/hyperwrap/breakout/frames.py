@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import pairwise
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -407,13 +408,14 @@ def _write(path: Path, games: list[_Packed], settings: dict[str, Any]) -> None:
     write_tensors(path, tensors, {"about": text})
 
 
-def about(path: Path) -> dict[str, Any]:
+def about(path: str | PathLike[str]) -> dict[str, Any]:
     """What a file of frames says of them; none is unpacked."""
-    return _open(path)[1]
+    return _open(Path(path))[1]
 
 
-def read(path: Path) -> Frames:
+def read(path: str | PathLike[str]) -> Frames:
     """The frames of a file that `collect` wrote; 100,000 take 640 MB of memory."""
+    path = Path(path)
     tensors, texts = _open(path)
     lengths = tensors["lengths"]
     count = int(lengths.sum())

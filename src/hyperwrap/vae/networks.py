@@ -1,7 +1,6 @@
 """Networks for the models: MLPs, of one model or of many stacked, and DCGANs for images."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import pairwise
 from math import cosh, prod, sqrt
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import conv2d, conv_transpose2d, pad
 
-from hyperwrap.numerics import at_least_float32, transformed
+from hyperwrap.numerics import at_least_float32, autocast_on, no_autocast, transformed
 from hyperwrap.vae.latent import Hyperbolic, Latent
 
 __all__ = ["Linear", "Network", "dcgan", "mlp", "rebuilt"]
@@ -59,19 +58,9 @@ class Network(nn.Sequential):
         return steps
 
 
-def no_autocast(like: Tensor) -> AbstractContextManager[object]:
-    """For what is done in float32 at least, also where networks are in mixed precision."""
-    return torch.autocast(like.device.type, enabled=False) if _autocast(like) else nullcontext()
-
-
-def _autocast(x: Tensor) -> bool:
-    device = x.device.type
-    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-
-
 def _in_float32(step: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """``step(x)``, in float32 if autocast is on."""
-    if not _autocast(x):
+    if not autocast_on(x):
         return step(x)
     with no_autocast(x):
         return step(at_least_float32(x))
