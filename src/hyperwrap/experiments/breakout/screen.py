@@ -12,10 +12,11 @@ edges of blocks, about as much is lost by it as is won. All of the full wall is 
 full wall, is that share itself. The ball, where it is in ``R``, adds less than .01.
 
 A screen that is black or gray all over has a ratio as well, but is none of the game's. What tells
-is the field below the wall, rows 36 to 69: its sides, the two outermost columns left and right,
-always have gray 142, and between them, columns 3 to 76, all but the ball is black. The *ratio of
-the field* is the share of the sides above the threshold, times the share of what is between them
-that is not: at least .998 on a screen of the game.
+is the field around the wall. Its sides, the two outermost columns left and right, always have gray
+142 in the rows 36 to 69, and between them, columns 3 to 76, all but the ball is black, above the
+wall in the rows 11 to 19 and below it in the rows 36 to 69. The *ratio of the field* is the share
+of the sides above the threshold, times the share of what is black above the wall that is not, times
+that below it: at least .99 on a screen of the game.
 
 The score, and how many balls are left, stand in digits in the rows 0 to 3, above the field.
 """
@@ -73,9 +74,10 @@ def field_ratio(screens: Tensor) -> Tensor:
     >>> field_ratio(torch.stack([torch.zeros(80, 80), torch.full((80, 80), 142)]))
     tensor([0., 0.])
     """
-    lit = (screens[..., 36:70, :] > THRESHOLD).float()
-    sides, between = lit[..., [0, 1, 78, 79]], lit[..., 3:77]
-    return sides.mean((-2, -1)) * (1 - between.mean((-2, -1)))
+    lit = (screens > THRESHOLD).float()
+    parts = lit[..., 36:70, [0, 1, 78, 79]], 1 - lit[..., 11:20, 3:77], 1 - lit[..., 36:70, 3:77]
+    sides, above, below = (part.mean((-2, -1)) for part in parts)
+    return sides * above * below
 
 
 def with_score_of(other: Tensor, screens: Tensor) -> Tensor:

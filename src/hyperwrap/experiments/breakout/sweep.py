@@ -53,7 +53,7 @@ class Swept(NamedTuple):
     blocks: Tensor
     """Remaining-block ratio."""
     field: Tensor
-    """Ratio of the field, near 1 on every screen of the game."""
+    """Ratio of the field, at least .99 on a screen of the game."""
 
 
 def measure(vae: VAE, norms: Sequence[float], count: int, seed: int) -> Swept:

@@ -101,8 +101,14 @@ def _label(group: Group, scale: Scale) -> str:
     return length + ("" if group.beta == BETA else f", β={group.beta:g}")
 
 
+def _as_in_the_paper(group: Group, scale: Scale) -> bool:
+    """Whether the paper's numbers belong beside these."""
+    return scale.comparable and (group.epochs, group.beta) == (scale.epochs, BETA)
+
+
 def _rows(group: Group, kind: str, outcomes: Sequence[Outcome], found: Found) -> list[Row]:
-    name, paper = kind + _label(group, found.scale), _PAPER.get(kind)
+    name = kind + _label(group, found.scale)
+    paper = _PAPER.get(kind) if _as_in_the_paper(group, found.scale) else None
     return [
         *_correlation(name, _RADII.of_all(outcomes), found, paper),
         _mean(name, "score hidden", [o.numbers.scoreless_correlation for o in outcomes]),
@@ -139,9 +145,10 @@ def _difference_rows(group: Group, found: Found, measure: _Measure) -> list[Row]
     """Every other kind less vanilla, where there is any."""
     label, rows = _label(group, found.scale) + measure.label, []
     vanilla = group.by_kind.get("vanilla", [])
+    same = _as_in_the_paper(group, found.scale)
     for kind, ours in group.by_kind.items() if vanilla else ():
         if kind != "vanilla":
-            paper = measure.paper if kind == "hyperbolic" else None
+            paper = measure.paper if same and kind == "hyperbolic" else None
             pair = [measure.of_all(some) for some in (ours, vanilla)]
             rows += _difference(f"{kind} − vanilla{label}", pair, found, paper)
     return rows
@@ -152,7 +159,6 @@ def _correlation(
 ) -> list[Row]:
     """Of each model's distances with the points, and the interval of the mean."""
     sure = interval(distances, found.test.points, found.test.game, found.seed)
-    paper = paper if found.scale.comparable else None
     first = _mean(name, "correlation", _each(distances, found), paper)
     return [first, *_interval_rows(name, sure, len(distances))]
 
@@ -165,7 +171,7 @@ def _difference(
     ours, theirs = (_mean("", "", _each(distances, found)).mean for distances in pair)
     mean = None if ours is None or theirs is None else ours - theirs
     sure = difference(a, b, found.test.points, found.test.game, found.seed)
-    seeds, paper = min(len(a), len(b)), paper if found.scale.comparable else None
+    seeds = min(len(a), len(b))
     first = Row(name, "correlation", mean, None, seeds, paper)
     return [first, *_interval_rows(name, sure, seeds)]
 
