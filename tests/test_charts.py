@@ -324,3 +324,20 @@ def test_k_is_keyword_only(name: str):
     for f, argument in ((chart.back, y), (chart.to, chart.back(y)), (chart.log_volume, y)):
         with pytest.raises(TypeError):
             f(argument, 4.0)
+
+
+@pytest.mark.parametrize("k", CURVATURES)
+@pytest.mark.parametrize(
+    ("back", "y"),
+    [
+        (charts.from_poincare, [1.0, 2.0]),
+        (charts.from_klein, [1.0, 2.0]),
+        (charts.from_halfspace, [1.0, -0.5]),
+    ],
+    ids=["poincare", "klein", "halfspace"],
+)
+def test_coordinates_of_no_point_are_no_point(
+    back: Callable[..., Tensor], y: list[float], k: float
+):
+    outside = torch.tensor(y) if back is charts.from_halfspace else torch.tensor(y) / math.sqrt(k)
+    assert back(outside, k=k).isnan().any()

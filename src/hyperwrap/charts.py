@@ -59,7 +59,7 @@ def to_poincare(x: Tensor, *, k: Curvature = 1.0) -> Tensor:
 def from_poincare(y: Tensor, *, k: Curvature = 1.0) -> Tensor:
     """``2y / (1 − k|y|²)``, lifted, ``(..., n) → (..., n+1)``."""
     a = times(y, root(k, y))
-    return lift(2 * y / (1 - dot(a, a)), k=k)
+    return lift(2 * y / _inside(1 - dot(a, a)), k=k)
 
 
 @in_float64
@@ -118,13 +118,18 @@ def from_halfspace(y: Tensor, *, k: Curvature = 1.0) -> Tensor:
     """``(y₁, …, y_{n−1}, (|y|² − 1)/2) / (√k yₙ)``, lifted, ``(..., n) → (..., n+1)``."""
     side, height = y[..., :-1], y[..., -1:]
     last = (dot(side, side) + (height - 1) * (height + 1)) / 2
-    return lift(over(torch.cat([side, last], -1) / height, root(k, y)), k=k)
+    return lift(over(torch.cat([side, last], -1) / _inside(height), root(k, y)), k=k)
 
 
 @in_float64
 def log_volume_halfspace(y: Tensor, *, k: Curvature = 1.0) -> Tensor:
     """``−n·log(√k yₙ)``, ``(..., n) → (...)``."""
     return -y.shape[-1] * torch.log(times(y[..., -1:], root(k, y))).squeeze(-1)
+
+
+def _inside(x: Tensor) -> Tensor:
+    """``x``, and NaN where it is negative: there the coordinates are of no point of the space."""
+    return torch.where(x < 0, torch.nan, x)
 
 
 # --- the Lorentz model itself, by its space part ------------------------------------------------
