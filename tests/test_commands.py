@@ -208,7 +208,7 @@ def test_missing_package(package: str, extra: str, command: str, tmp_path: Path)
     result = without(package, *command.split(), "-o", folder)
     assert result.returncode == 1
     assert result.stderr == (
-        f"Expected the package {package}; it is not installed. "
+        f"Expected the packages of hyperwrap[{extra}]; {package} is not installed. "
         f"Run: pip install 'hyperwrap[{extra}]'\n"
     )
     assert not folder.exists()

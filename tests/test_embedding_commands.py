@@ -269,6 +269,7 @@ def test_killed_and_resumed_is_as_if_it_had_not_been(tmp_path: Path):
     assert "its training has not come to an end" in sentence(invoke("query", parts, "n0"))
     for folder in (parts, whole):
         assert invoke(*run, "-o", folder, "--resume").exit_code == 0
+    assert "Nothing was left to train." in invoke(*run, "-o", whole, "--resume").output
     one, other = contents(parts), contents(whole)
     for name in FILES:
         assert one[name] == other[name], name
@@ -300,6 +301,13 @@ def test_evaluate(trained: Path):
     assert [rows[name].strip() for name in ("sources", "pairs", "draws")] == ["14", "34", "20"]
     assert float(rows["seconds"]) >= 0
     assert precision > 0.9
+    assert not result.stderr
+
+
+def test_evaluate_says_if_the_edges_are_others_than_those_of_training(trained: Path):
+    result = invoke("evaluate", trained, trained.parent / "edges.tsv", "--draws", 4)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == "Note: trained with --closure, evaluated without.\n"
 
 
 def test_evaluate_some(trained: Path):
@@ -322,6 +330,14 @@ def test_a_folder_without_an_embedding(command: tuple[str, str], tmp_path: Path)
         "Take a folder that `hyperwrap embed` or `Embedding.save` wrote."
     )
     assert "there is no such folder" in sentence(invoke(name, tmp_path / "none", argument))
+
+
+def test_a_folder_with_a_vae(tmp_path: Path):
+    (tmp_path / "x.csv").write_text("1,2\n3,4\n5,6\n7,8\n")
+    folder = tmp_path / "run"
+    assert invoke("vae", tmp_path / "x.csv", "-o", folder, "--steps", 2).exit_code == 0
+    line = sentence(invoke("query", folder, "dog"))
+    assert line.startswith(f"Expected an embedding in {folder}; its config.json is of something")
 
 
 def test_a_truncated_embedding(trained: Path, tmp_path: Path):

@@ -370,6 +370,6 @@ hw.HyperbolicVAE
 
 def test_what_to_install_is_said():
     assert run(HIDDEN).splitlines()[-1] == (
-        "hyperwrap.errors.MissingExtraError: Expected the package sklearn; it is not installed. "
-        "Run: pip install 'hyperwrap[sklearn]'"
+        "hyperwrap.errors.MissingExtraError: Expected the packages of hyperwrap[sklearn]; sklearn "
+        "is not installed. Run: pip install 'hyperwrap[sklearn]'"
     )

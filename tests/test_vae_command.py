@@ -186,7 +186,7 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
 @pytest.mark.parametrize("name", WRITERS)
 def test_any_kind_of_file_is_read(name: str, tmp_path: Path):
     WRITERS[name](tmp_path / name)
-    data = arrays.read(tmp_path / name)
+    data = arrays.read(str(tmp_path / name))
     assert data.x.dtype == torch.float32
     np.testing.assert_array_equal(data.x, TABLE)
     named = (
@@ -319,7 +319,9 @@ main()
 
 def test_a_finished_run_is_gone_on_with_in_vain(table: Path, tmp_path: Path):
     before = contents(run(table, tmp_path / "run", *QUICK))
-    assert contents(run(table, tmp_path / "run", *QUICK, "--resume")) == before
+    again = invoke("vae", table, *QUICK, "-o", tmp_path / "run", "--resume")
+    assert "Nothing was left to train." in again.output
+    assert contents(tmp_path / "run") == before
 
 
 def test_resume_without_a_run_starts_one(table: Path, tmp_path: Path):
@@ -354,7 +356,10 @@ def test_a_folder_that_holds_a_file_of_the_same_name(
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / name).write_text("mine")
-    assert name in refused(folder, table, *QUICK, *resume)
+    line = refused(folder, table, *QUICK, *resume)
+    assert name in line
+    assert line.endswith("hoose another folder with -o.")
+    assert "--resume" not in line
 
 
 def test_resume_with_other_options(table: Path, tmp_path: Path):

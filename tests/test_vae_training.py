@@ -94,7 +94,7 @@ KINDS = [
 ]
 
 
-def trainer(kind: str, folder: Path | None = None, *, seed: int = 0) -> Trainer:
+def trainer(kind: str, folder: Path | str | None = None, *, seed: int = 0) -> Trainer:
     model, training = make(kind, seed)
     data = (lambda step: torch.stack([batches(step)] * 2)) if kind == "stack" else batches
     return Trainer(model, data, training, folder)
@@ -321,6 +321,12 @@ def validated(kind: str, folder: Path | None, seed: int = 0) -> Trainer:
 
 def reported(trainer: Trainer, save_every: int = 7) -> list[Progress]:
     return list(trainer.run(report_every=4, save_every=save_every, validate_every=10))
+
+
+def test_a_folder_may_be_a_string(tmp_path: Path):
+    expected = finish(trainer("plain", str(tmp_path)))
+    assert same(weights(trainer("plain", tmp_path)), expected)
+    assert len(metrics(tmp_path)) == 3
 
 
 def test_metrics_are_the_reports_as_lines_of_json(tmp_path: Path):

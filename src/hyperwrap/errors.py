@@ -32,13 +32,13 @@ def needs_extra(extra: str) -> Iterator[None]:
     >>> with needs_extra("plot"):
     ...     import a_package_nobody_has
     Traceback (most recent call last):
-    hyperwrap.errors.MissingExtraError: Expected the package a_package_nobody_has; it is not
-    installed. Run: pip install 'hyperwrap[plot]'
+    hyperwrap.errors.MissingExtraError: Expected the packages of hyperwrap[plot];
+    a_package_nobody_has is not installed. Run: pip install 'hyperwrap[plot]'
     """
     try:
         yield
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            f"Expected the package {error.name}; it is not installed. "
+            f"Expected the packages of hyperwrap[{extra}]; {error.name} is not installed. "
             f"Run: pip install 'hyperwrap[{extra}]'"
         ) from None

@@ -48,6 +48,7 @@ _SLOTS = 8
 _FORMAT = 1
 _PRESET = 2  # of XZ: 1.9 MB and 6 s for 100,000 frames, as against 1.9 MB and 98 s with 6
 _COLLECT = "hyperwrap breakout collect"
+_ANOTHER = f"Take another file, or make one: {_COLLECT} -o FILE"
 
 
 class Acts(Protocol):
@@ -110,7 +111,7 @@ class Progress(NamedTuple):
 
 
 def collect(
-    path: Path,
+    path: str | PathLike[str],
     player: Acts,
     frames: int = FRAMES,
     *,
@@ -135,6 +136,7 @@ def collect(
         "epsilon": float(epsilon),
         "seed": seed,
     }
+    path = Path(path)
     store = _Store(path.with_name(f"{path.name}.games"))
     if path.exists():
         _require_same({**settings, "frames": frames}, about(path), f"the frames in {path}")
@@ -441,7 +443,9 @@ def _open(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
             f"Expected the frames of games in {path}; there is no such file. "
             f"Make it: {_COLLECT} -o {path}"
         )
-    tensors, texts = read_tensors(path, "the frames of games", f"Make another: {_COLLECT}")
+    if path.is_dir():
+        raise _not_ours(path, "it is a folder")
+    tensors, texts = read_tensors(path, "the frames of games", _ANOTHER)
     try:
         said = dict(json.loads(texts["about"]))
         found = int(said["version"])
@@ -455,6 +459,4 @@ def _open(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
 
 
 def _not_ours(path: Path, why: str) -> UserError:
-    return UserError(
-        f"Expected the frames of games in {path}; {why}. Make another file: {_COLLECT}"
-    )
+    return UserError(f"Expected the frames of games in {path}; {why}. {_ANOTHER}")

@@ -23,6 +23,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from os import PathLike
 from pathlib import Path
 from statistics import fmean
 
@@ -99,12 +100,12 @@ class Learner:
     def __init__(
         self,
         learning: Learning,
-        folder: Path,
+        folder: str | PathLike[str],
         device: torch.device | str = "cpu",
         games: Games | None = None,
     ) -> None:
         self._made = time.perf_counter()  # the emulators alone may take ten seconds to be made
-        self.learning, self.folder, self.device = learning, folder, torch.device(device)
+        self.learning, self.folder, self.device = learning, Path(folder), torch.device(device)
         self.step, self.updates, self.seconds = 0, 0, 0.0
         torch.manual_seed(learning.seed)
         on_gpu = self.device.type == "cuda"

@@ -97,8 +97,7 @@ def embed(
         show.line(f"Stopped. To go on: {_resuming(context)}", show.errors)
         raise typer.Exit(130) from None
     fit.finish()
-    if last is not None:
-        show.line(_summary(fit, last))
+    show.line("Nothing was left to train." if last is None else _summary(fit, last))
     show.wrote(*(output / name for name in _FILES))
 
 
@@ -191,7 +190,7 @@ def evaluate(
     edges: Edges,
     closure: Closure = False,
     undirected: Undirected = False,
-    draws: Annotated[int, typer.Option(min=2, help="Samples of each node.")] = 50,
+    draws: Annotated[int, typer.Option(min=2, help="Samples of each node, in fours.")] = 50,
     sources: Annotated[
         int | None, typer.Option(min=1, help="How many nodes, drawn at random; all by default.")
     ] = None,
@@ -214,6 +213,9 @@ def evaluate(
             watch=lambda done, total: bars.update(task, completed=done, total=total),
         )
     show.table(_evaluated(embedding, result, time.perf_counter() - start))
+    for name, here in (("closure", closure or edges in KNOWN), ("undirected", undirected)):
+        if embedding.config.get(name) and not here:
+            show.line(f"Note: trained with --{name}, evaluated without.", show.errors)
 
 
 def _evaluated(embedding: Embedding, result: Evaluation, seconds: float) -> Table:

@@ -213,6 +213,7 @@ def _command(data: str, output: Path, device: str | None, asked: Options) -> str
 
 # --- one run -----------------------------------------------------------------------------------
 
+_COMMAND = "hyperwrap vae"
 _SECONDS_BETWEEN_CHECKPOINTS = 20.0
 _PRODUCTS_FOR_A_SECOND_THREAD = 1e8  # of weights and numbers, in one step
 _ROWS_AT_ONCE = 1_000
@@ -241,16 +242,25 @@ class _Run:
             return
         for name in _FILES:
             if (self.folder / name).exists():
+                again = "Go on with that run with --resume, or choose"
                 raise UserError(
                     f"Expected a new folder; {self.folder} holds {name}. "
-                    "Go on with that run with --resume, or choose another folder with -o."
+                    f"{again if self._is_run() else 'Choose'} another folder with -o."
                 )
         write_whole(self.folder / "config.json", as_json(config))
+
+    def _is_run(self) -> bool:
+        """Whether the folder is one of this command."""
+        try:
+            config = json.loads((self.folder / "config.json").read_bytes())
+        except (OSError, ValueError):
+            return False
+        return isinstance(config, dict) and config.get("command") == _COMMAND
 
     def _config(self, data: str) -> dict[str, Any]:
         digest = hashlib.sha256(self.x.contiguous().numpy().data).hexdigest()
         return {
-            "command": "hyperwrap vae",
+            "command": _COMMAND,
             "data": {"name": data, "shape": list(self.x.shape), "sha256": digest},
             "options": asdict(self.options),
             "held_out": self.held_out,
@@ -265,8 +275,7 @@ class _Run:
         with self._threads(), show.bars({self.options.geometry: self.options.steps}) as watch:
             for last in self._steps(trainer):
                 watch(self.options.geometry, last)
-        if last is not None:
-            show.line(self._summary(last))
+        show.line("Nothing was left to train." if last is None else self._summary(last))
 
     def _steps(self, trainer: Trainer) -> Iterator[Progress]:
         """A thousand reports and twenty validations in all; checkpoints by the clock."""

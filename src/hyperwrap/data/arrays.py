@@ -11,6 +11,7 @@ Images of bytes, 0 to 255, become numbers in ``[0, 1]``. Nothing is unpickled.
 import csv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,8 +33,9 @@ class Data(NamedTuple):
     names: list[str] | None = None
 
 
-def read(path: Path) -> Data:
+def read(path: str | PathLike[str]) -> Data:
     """The array in a file, after a look at it."""
+    path = Path(path)
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise UserError(

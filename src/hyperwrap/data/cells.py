@@ -15,6 +15,7 @@ comes with hyperwrap.
 import warnings
 from collections.abc import Callable
 from io import BytesIO
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -95,7 +96,7 @@ def _without_warnings(function: Callable[..., Any], *arguments: Any) -> Any:
 # --- blood -------------------------------------------------------------------------------------
 
 
-def blood(path: Path | None = None) -> Cells:
+def blood(path: str | PathLike[str] | None = None) -> Cells:
     """The blood cells of scanpy: of its wheel or its folder at ``path``, or where it is found.
 
     If it is neither in the data folder nor installed, the wheel (2 MB) is fetched.

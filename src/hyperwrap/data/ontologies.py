@@ -16,6 +16,7 @@ import sqlite3
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from importlib.resources.abc import Traversable
+from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
@@ -52,7 +53,7 @@ def _named(parents: dict[str, str | list[str] | None], labels: dict[str, str]) -
 
 
 def gene_ontology(
-    path: Path | None = None, *, branch: str = "BP", labels: bool = False
+    path: str | PathLike[str] | None = None, *, branch: str = "BP", labels: bool = False
 ) -> Hierarchy:
     """The is-a edges of one branch of the Gene Ontology, under the term ``all`` of GO.db.
 
@@ -64,7 +65,7 @@ def gene_ontology(
     """
     if branch not in ("BP", "MF", "CC"):
         raise UserError(f"Expected the branch BP, MF or CC of the Gene Ontology; got {branch!r}.")
-    path = _find_go() if path is None else path
+    path = _find_go() if path is None else Path(path)
     try:
         uri = f"{path.resolve().as_uri()}?mode=ro"
         connection = sqlite3.connect(uri, uri=True)
@@ -110,7 +111,7 @@ def _find_go() -> Path:
 # --- ICD-10-CM -----------------------------------------------------------------------------------
 
 
-def icd10cm(path: Path | None = None, *, labels: bool = False) -> Hierarchy:
+def icd10cm(path: str | PathLike[str] | None = None, *, labels: bool = False) -> Hierarchy:
     """The codes of ICD-10-CM under their blocks and chapters, a tree for each chapter.
 
     A block of one category has its code; it is named ``B99-B99`` here, the category ``B99``.
@@ -193,7 +194,7 @@ def _only(folder: Traversable, start: str, end: str) -> Traversable:
 # --- Glottolog -----------------------------------------------------------------------------------
 
 
-def glottolog(path: Path | None = None, *, labels: bool = False) -> Hierarchy:
+def glottolog(path: str | PathLike[str] | None = None, *, labels: bool = False) -> Hierarchy:
     """The families, languages and dialects of Glottolog 4.0; isolates and families are roots.
 
     Args:

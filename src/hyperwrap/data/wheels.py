@@ -12,6 +12,7 @@ import sys
 import tempfile
 import zipfile
 from importlib.resources.abc import Traversable
+from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,9 +42,9 @@ class Wheel(NamedTuple):
     file: str
     package: str
 
-    def open(self, path: Path | None = None) -> Traversable:
+    def open(self, path: str | PathLike[str] | None = None) -> Traversable:
         """The folder of the package: in the wheel ``path``, at ``path``, or where it is found."""
-        path = self._find() if path is None else path
+        path = self._find() if path is None else Path(path)
         if path.is_dir():
             return path
         try:

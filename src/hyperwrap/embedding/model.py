@@ -414,6 +414,7 @@ def _require_files(folder: Path) -> None:
         raise _not_whole(folder, "there is no such folder")
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing and (folder / "checkpoint.safetensors").exists():
+        _read_config(folder)  # it may be a training of something else
         raise UserError(
             f"Expected an embedding in {folder}; its training has not come to an end. "
             "Go on with it: hyperwrap embed with the same options, and --resume."

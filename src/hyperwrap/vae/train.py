@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from math import ceil
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
@@ -94,7 +95,7 @@ class Trainer:
     model: VAE
     batches: Batches
     training: Training
-    folder: Path | None = None
+    folder: str | PathLike[str] | None = None
     validation: Tensor | None = None
     step: int = field(default=0, init=False)
 
@@ -129,8 +130,8 @@ class Trainer:
 
         The validation data are scored in the first report after each ``validate_every`` steps.
         """
-        if self.folder is not None:
-            Metrics(self.folder / "metrics.jsonl").rewind(self.step)
+        if self._metrics is not None:
+            self._metrics.rewind(self.step)
         self.model.train()
         while self.step < self.training.steps:
             self._schedule()
@@ -274,7 +275,9 @@ class Trainer:
         self._since = 0
         progress = Progress(self.step, elbo, reconstruction, kl, validation)
         if self.folder is not None:
-            Metrics(self.folder / "metrics.jsonl").append(_line(progress, bool(self.model.stack)))
+            Metrics(Path(self.folder) / "metrics.jsonl").append(
+                _line(progress, bool(self.model.stack))
+            )
         return progress
 
     @torch.no_grad()
@@ -314,11 +317,15 @@ class Trainer:
                 self._checkpoint,
             )
 
-    # --- checkpoints -----------------------------------------------------------------------------
+    # --- the folder ------------------------------------------------------------------------------
+
+    @property
+    def _metrics(self) -> Metrics | None:
+        return None if self.folder is None else Metrics(Path(self.folder) / "metrics.jsonl")
 
     @property
     def _checkpoint(self) -> Path | None:
-        return None if self.folder is None else self.folder / "checkpoint.safetensors"
+        return None if self.folder is None else Path(self.folder) / "checkpoint.safetensors"
 
     @property
     def _path(self) -> Path:
