@@ -425,8 +425,11 @@ def test_somebody_elses_file(texts: dict[str, str] | None, tmp_path: Path):
 
 @quick
 def test_a_folder_in_place_of_the_file(tmp_path: Path):
+    for folder in (tmp_path, "."):
+        with pytest.raises(UserError, match=r"is a folder\. Choose another file with -o\.$"):
+            collect(folder, PLAYER, 50)
     with pytest.raises(UserError, match=r"it is a folder\. Take another file, or make one: "):
-        collect(tmp_path, PLAYER, 50)
+        read(tmp_path)
 
 
 @quick

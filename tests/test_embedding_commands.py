@@ -307,7 +307,10 @@ def test_evaluate(trained: Path):
 def test_evaluate_says_if_the_edges_are_others_than_those_of_training(trained: Path):
     result = invoke("evaluate", trained, trained.parent / "edges.tsv", "--draws", 4)
     assert result.exit_code == 0, result.output
-    assert result.stderr == "Note: trained with --closure, evaluated without.\n"
+    assert result.stderr.startswith("Note: trained with --closure, evaluated without (right if ")
+    result = invoke("evaluate", trained, trained.parent / "edges.tsv", "--closure", "--undirected")
+    assert "Note: trained without --undirected, evaluated with (right if" in result.stderr
+    assert "--closure" not in result.stderr
 
 
 def test_evaluate_some(trained: Path):
@@ -330,6 +333,9 @@ def test_a_folder_without_an_embedding(command: tuple[str, str], tmp_path: Path)
         "Take a folder that `hyperwrap embed` or `Embedding.save` wrote."
     )
     assert "there is no such folder" in sentence(invoke(name, tmp_path / "none", argument))
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"of another command")
+    assert "it has no config.json" in sentence(invoke(name, tmp_path, argument))
+    assert "it is a file" in sentence(invoke(name, tmp_path / "checkpoint.safetensors", argument))
 
 
 def test_a_folder_with_a_vae(tmp_path: Path):

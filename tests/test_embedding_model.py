@@ -492,7 +492,7 @@ def test_no_folder(tmp_path: Path):
     with pytest.raises(UserError, match="there is no such folder"):
         Embedding.load(tmp_path / "none")
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="there is no such folder"):
+    with pytest.raises(UserError, match="it is a file"):
         Embedding.load(tmp_path / "file")
 
 

@@ -14,8 +14,9 @@ here returns) becomes the density with respect to ``dy`` in a chart by adding it
 | half-space | ``yₙ > 0`` | ``‖dy‖² / (k yₙ²)``, origin at ``(0,…,0,1)`` |
 | Lorentz | space part | ``‖dx‖² − k⟨x,dx⟩²/(1 + k‖x‖²)`` |
 
-Near the boundary of a ball the coordinates themselves run out of digits: in float32 the
-last Poincaré radius below 1 is at distance 17.3, the last Klein one at 8.7.
+Coordinates outside of the ball, or with ``yₙ < 0``, are of no point: ``from_…`` gives NaN. Near the
+boundary of a ball they run out of digits: in float32 the last Poincaré radius below 1 is at
+distance 17.3, the last Klein one at 8.7.
 """
 
 from math import log

@@ -43,7 +43,8 @@ class Hyperboloid(constraints.Constraint):
             raise ValueError(
                 f"Expected `{name}` on the hyperboloid; got NaN or inf. {value.dtype} coordinates "
                 f"overflow at radius {overflow_radius(value.dtype):.0f}/√k: use "
-                f"{wider(value.dtype)}smaller radii."
+                f"{wider(value.dtype)}smaller radii. "
+                "NaN also comes of chart coordinates outside of the ball or the half-space."
             )
         time, expected = (
             t.broadcast_to(bad.shape)[bad][0].item() for t in _time_parts(value, self.k)

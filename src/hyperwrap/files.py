@@ -59,6 +59,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
 
 def read_tensors(path: Path, what: str, advice: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and texts of a safetensors file; if it is not whole, an error that names both."""
+    if path.is_dir():
+        raise UserError(f"Expected {what} in {path}; it is a folder. {advice}")
     try:
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

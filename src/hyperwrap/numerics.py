@@ -9,6 +9,8 @@ are the same functions of ``r``.
 
 Near zero each is its Taylor series, elsewhere its closed form; they agree at the
 seam to the last bits of float64, values and second derivatives alike.
+
+Here are, too, the dtypes that geometry is done in.
 """
 
 from collections.abc import Callable, Sequence

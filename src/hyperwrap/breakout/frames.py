@@ -49,6 +49,7 @@ _FORMAT = 1
 _PRESET = 2  # of XZ: 1.9 MB and 6 s for 100,000 frames, as against 1.9 MB and 98 s with 6
 _COLLECT = "hyperwrap breakout collect"
 _ANOTHER = f"Take another file, or make one: {_COLLECT} -o FILE"
+_CHOOSE = "Choose another file with -o."
 
 
 class Acts(Protocol):
@@ -137,6 +138,8 @@ def collect(
         "seed": seed,
     }
     path = Path(path)
+    if path.is_dir():
+        raise UserError(f"Expected a file for the frames; {path} is a folder. {_CHOOSE}")
     store = _Store(path.with_name(f"{path.name}.games"))
     if path.exists():
         _require_same({**settings, "frames": frames}, about(path), f"the frames in {path}")
@@ -443,8 +446,6 @@ def _open(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
             f"Expected the frames of games in {path}; there is no such file. "
             f"Make it: {_COLLECT} -o {path}"
         )
-    if path.is_dir():
-        raise _not_ours(path, "it is a folder")
     tensors, texts = read_tensors(path, "the frames of games", _ANOTHER)
     try:
         said = dict(json.loads(texts["about"]))

@@ -8,6 +8,7 @@ the value of the action. The player takes the action of the largest value.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -101,7 +102,7 @@ class Player:
     """How it was trained, in words."""
 
     @staticmethod
-    def load(path: Path | str | None = None) -> "Player":
+    def load(path: str | PathLike[str] | None = None) -> "Player":
         """The player saved in ``path``; without one, that which comes with the package."""
         file = _SHIPPED if path is None else Path(path)
         if not file.exists():
@@ -116,7 +117,7 @@ class Player:
         player.network.load_state_dict({name: t.float() for name, t in tensors.items()})
         return player
 
-    def save(self, path: Path | str, about: Mapping[str, str]) -> None:
+    def save(self, path: str | PathLike[str], about: Mapping[str, str]) -> None:
         """Writes the weights in half precision, with texts about the training."""
         half = {name: t.half() for name, t in self.network.state_dict().items()}
         write_tensors(Path(path), half, about)

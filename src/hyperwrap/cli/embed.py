@@ -190,7 +190,9 @@ def evaluate(
     edges: Edges,
     closure: Closure = False,
     undirected: Undirected = False,
-    draws: Annotated[int, typer.Option(min=2, help="Samples of each node, in fours.")] = 50,
+    draws: Annotated[
+        int, typer.Option(min=2, help="Samples of each node, rounded up to a multiple of four.")
+    ] = 50,
     sources: Annotated[
         int | None, typer.Option(min=1, help="How many nodes, drawn at random; all by default.")
     ] = None,
@@ -213,9 +215,17 @@ def evaluate(
             watch=lambda done, total: bars.update(task, completed=done, total=total),
         )
     show.table(_evaluated(embedding, result, time.perf_counter() - start))
-    for name, here in (("closure", closure or edges in KNOWN), ("undirected", undirected)):
-        if embedding.config.get(name) and not here:
-            show.line(f"Note: trained with --{name}, evaluated without.", show.errors)
+    _remind(embedding, {"closure": closure or edges in KNOWN, "undirected": undirected})
+
+
+def _remind(embedding: Embedding, options: dict[str, bool]) -> None:
+    """Says where the edges were taken in another way than in training."""
+    took = {True: "with", False: "without"}
+    for name, here in options.items():
+        there = embedding.config.get(name, here)
+        if there != here:
+            way = f"trained {took[there]} --{name}, evaluated {took[here]}"
+            show.line(f"Note: {way} (right if the edges given stand for it).", show.errors)
 
 
 def _evaluated(embedding: Embedding, result: Evaluation, seconds: float) -> Table:

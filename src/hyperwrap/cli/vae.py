@@ -355,7 +355,7 @@ def _require_same(config: dict[str, Any], path: Path) -> None:
     """Raises a `UserError` if the run of ``config.json`` is of other data or options."""
     try:
         found = json.loads(path.read_bytes())
-        there, here = found["options"], _through_json(config["options"])
+        there, here = dict(found["options"]), _through_json(config["options"])
         data = {key: found["data"][key] for key in ("shape", "sha256")}
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(

@@ -48,7 +48,7 @@ class Cells(NamedTuple):
 # --- mouse embryos -----------------------------------------------------------------------------
 
 
-def mouse_embryo(path: Path | None = None) -> Cells:
+def mouse_embryo(path: str | PathLike[str] | None = None) -> Cells:
     """The mouse embryos of the file ``guo_norm.rda``.
 
     Without a path it is looked for in ``cells`` of the data folder, then where Debian's package
@@ -71,7 +71,7 @@ def _find_guo() -> Path:
     return found
 
 
-def read_expression_set(path: Path) -> Cells:
+def read_expression_set(path: str | PathLike[str]) -> Cells:
     """An ExpressionSet of Bioconductor with the stage of each cell in ``num_cells``."""
     with needs_extra("cells"):
         import rdata

@@ -237,7 +237,7 @@ class Embedding:
             undirected: take each edge both ways.
             known: edges that are true as well; they are left out of the ranking.
             sources: how many nodes to evaluate, drawn at random; all, if not given.
-            draws: samples of each node.
+            draws: samples of each node, rounded up to a multiple of four.
             seed: of both.
             device: where to; a GPU, if there is one.
             watch: called with how many nodes are done, and of how many.
@@ -411,9 +411,10 @@ def _not_whole(folder: Path, why: str) -> UserError:
 
 def _require_files(folder: Path) -> None:
     if not folder.is_dir():
-        raise _not_whole(folder, "there is no such folder")
+        raise _not_whole(folder, "it is a file" if folder.exists() else "there is no such folder")
     missing = [name for name in FILES if not (folder / name).is_file()]
-    if missing and (folder / "checkpoint.safetensors").exists():
+    begun = (folder / "config.json").is_file() and (folder / "checkpoint.safetensors").is_file()
+    if missing and begun:
         _read_config(folder)  # it may be a training of something else
         raise UserError(
             f"Expected an embedding in {folder}; its training has not come to an end. "

@@ -274,10 +274,8 @@ class Trainer:
         self._sums.zero_()
         self._since = 0
         progress = Progress(self.step, elbo, reconstruction, kl, validation)
-        if self.folder is not None:
-            Metrics(Path(self.folder) / "metrics.jsonl").append(
-                _line(progress, bool(self.model.stack))
-            )
+        if self._metrics is not None:
+            self._metrics.append(_line(progress, bool(self.model.stack)))
         return progress
 
     @torch.no_grad()

@@ -267,11 +267,14 @@ class Job:
 
     def make(self, watch: Watch) -> Outcome:
         """Trains, or goes on where a killed run stopped, and measures."""
-        write_whole(self.folder / "settings.json", as_json(self.settings()))
+        if not trained(self.folder):
+            write_whole(self.folder / "settings.json", as_json(self.settings()))
         # Of the ways to convolve on a GPU, the fastest; but what is measured in float32, really so:
         # scales of .01 see the rounding to 10 bits.
         with cudnn.flags(enabled=True, benchmark=True, allow_tf32=False):
             vae, speed = self._train(watch)
+        if not trained(self.folder):
+            vae.save(self.folder / "model.safetensors")
         start = time.perf_counter()
         with cudnn.flags(enabled=True, allow_tf32=False), torch.no_grad():
             tangent = tangents(vae, self.data.test)
@@ -288,7 +291,6 @@ class Job:
             commit=commit(),
             versions=versions(),
         )
-        vae.save(self.folder / "model.safetensors")
         kept = {"tangent": tangent, "from_first": from_first.float(), **ratios._asdict()}
         kept["norms"] = torch.tensor(swept)
         write_tensors(self.folder / "measured.safetensors", kept, {})
@@ -314,7 +316,9 @@ class Job:
         return {name: finite(x) for name, x in found.items()}
 
     def _train(self, watch: Watch) -> tuple[VAE, float | None]:
-        """The trained model, and steps a second."""
+        """The trained model, and steps a second if it was not there already."""
+        if trained(self.folder):
+            return VAE.load(self.folder).to(self.data.device), None
         vae = self.model.vae().to(self.data.device)
         order = Shuffled(self.data.train, self.scale.batch, self.model.seed)
         training = Training(
@@ -386,6 +390,11 @@ def finite(x: float) -> float | None:
 # --- what is finished ----------------------------------------------------------------------------
 
 
+def trained(folder: Path) -> bool:
+    """Whether there is a trained model in the folder, measured or not."""
+    return (folder / "model.safetensors").exists()
+
+
 def finished(folder: Path, jobs: Mapping[Model, Job]) -> dict[Model, Outcome]:
     """The models in the folder, if they may stand in one table with those of the jobs.
 
@@ -400,23 +409,23 @@ def finished(folder: Path, jobs: Mapping[Model, Job]) -> dict[Model, Outcome]:
             model = Model(**settings["model"])
         except (KeyError, TypeError):
             raise _unreadable(path, "it is something else") from None
-        done, expected = (path.parent / "numbers.json").exists(), {**anyone, "model": asdict(model)}
-        if done:
+        expected = {**anyone, "model": asdict(model)}
+        if trained(path.parent):
             expected["precision"] = settings.get("precision")
         _require_same(path.parent, settings, expected)
-        if done:
+        if (path.parent / "numbers.json").exists():
             found[model] = _outcome(path.parent)
     return found
 
 
 def _outcome(folder: Path) -> Outcome:
-    tensors, _ = read_tensors(folder / "measured.safetensors", "what was measured", _REMOVE)
+    tensors, _ = read_tensors(folder / "measured.safetensors", "what was measured", _ANEW)
     try:
-        numbers = Numbers(**_read(folder / "numbers.json"))
+        numbers = Numbers(**_read(folder / "numbers.json", _ANEW))
         from_first = tensors["from_first"].double().numpy()
         tangent, blocks, field = (tensors[name].numpy() for name in ("tangent", "blocks", "field"))
     except (KeyError, TypeError):
-        raise _unreadable(folder, "something is missing") from None
+        raise _unreadable(folder, "something is missing", _ANEW) from None
     return Outcome(numbers, tangent, from_first, blocks, field, folder)
 
 
@@ -428,17 +437,18 @@ def last_report(outcome: Outcome) -> Progress:
 
 
 _REMOVE = "Remove its folder to train anew."
+_ANEW = "Remove its numbers.json to measure anew."
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, advice: str = _REMOVE) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError) as error:
-        raise _unreadable(path, str(error)) from None
+        raise _unreadable(path, str(error), advice) from None
 
 
-def _unreadable(path: Path, why: str) -> UserError:
-    return UserError(f"Expected a model in {path}; it cannot be read ({why}). {_REMOVE}")
+def _unreadable(path: Path, why: str, advice: str = _REMOVE) -> UserError:
+    return UserError(f"Expected a model in {path}; it cannot be read ({why}). {advice}")
 
 
 def _require_same(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
