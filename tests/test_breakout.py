@@ -610,6 +610,25 @@ def test_models_of_other_lengths_and_charts_stand_in_one_table(
     assert {row.paper for row in result.rows if "1 epochs" in row.row} == {None}
 
 
+@pytest.mark.usefixtures("_no_figures")
+def test_another_least_scale_is_another_model(whole: tuple[Path, breakout.Result], tmp_path: Path):
+    folder = shutil.copytree(whole[0], tmp_path / "both")
+    for settings in folder.glob("models/*/settings.json"):  # from before there was a choice
+        there = json.loads(settings.read_text())
+        del there["model"]["least_scale"]
+        settings.write_text(json.dumps(there))
+    result = reproduce(folder, seeds=1, least_scale=0.1)
+    assert [row for row in result.rows if row.row in ROWS] == whole[1].rows
+    others = [row for row in result.rows if "σ≥0.1" in row.row]
+    assert {row.row for row in others} == {
+        f"{name}, σ≥0.1{where}" for name in COMPARED for where in ("", ", from the first frame")
+    }
+    assert {row.paper for row in others} == {None}
+    assert "- σ≥: the least scale of a pixel, 0.001 if nothing is said" in result.remark
+    kept_one = folder / "models" / "vanilla-2-epochs-beta-4-scale-0.1-seed-0"
+    assert VAE.load(kept_one).least_scale == 0.1
+
+
 # --- bad input -----------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import log, pi, sqrt
+from math import inf, log, nan, pi, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -455,7 +455,7 @@ def test_bernoulli_has_a_gradient_to_the_data():
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian"])
 def test_likelihoods_pass_through_the_transforms_of_torch(likelihood: str):
-    score = objective.LIKELIHOODS[likelihood]
+    score = getattr(objective, likelihood)
     output = torch.randn(4, 5 if likelihood == "bernoulli" else 10, dtype=torch.float64)
     x, tangent = torch.rand(4, 5, dtype=torch.float64), torch.randn_like(output)
     single = output.clone().requires_grad_()
@@ -487,6 +487,43 @@ def test_gaussian_has_a_gradient_to_the_data():
     output, x = torch.randn(2, 4, 10).double(), torch.rand(4, 5).double().requires_grad_()
     assert torch.autograd.gradcheck(lambda x: objective.gaussian(output, x, 1), [x])
     assert torch.autograd.gradgradcheck(lambda x: objective.gaussian(output, x, 1), [x])
+
+
+def test_the_least_scale_of_a_gaussian():
+    output = torch.tensor([[0.3, -50.0], [0.3, 1.0]], dtype=torch.float64, requires_grad=True)
+    x = torch.zeros(2, 1, dtype=torch.float64)
+    got = objective.gaussian(output, x, 1, 0.1)
+    mean, s = output.split(1, -1)
+    expected = Normal(mean, softplus(s + 0.5413).clamp_min(0.1)).log_prob(x).sum(-1)
+    assert_close(got, expected)
+    slopes = (
+        torch.autograd.grad(each.sum(), output, retain_graph=True)[0] for each in (got, expected)
+    )
+    assert_close(*slopes)
+    assert torch.autograd.gradgradcheck(lambda o: objective.gaussian(o, x, 1, 0.1), [output])
+    transformed = torch.func.vmap(lambda o, x: objective.gaussian(o, x, 1, 0.1))(output, x)
+    assert_close(transformed, expected)
+
+
+def test_a_vae_has_its_least_scale(tmp_path: Path):
+    def made(least_scale: float) -> hw.VAE:
+        torch.manual_seed(0)
+        networks = mlp([3, 4]), mlp([3, 6])
+        return hw.VAE(*networks, hw.Hyperbolic(2), "gaussian", least_scale=least_scale)
+
+    vae, x = made(0.5), torch.randn(7, 3)
+    vae.save(tmp_path / "model.safetensors")
+    again = hw.VAE.load(tmp_path)
+    assert again.least_scale == 0.5
+    bounds = []
+    for each in (vae, again, made(2.0)):
+        torch.manual_seed(1)
+        bounds.append(each.elbo(x).elbo)
+    assert torch.equal(bounds[0], bounds[1])
+    assert not torch.equal(bounds[0], bounds[2])
+    for wrong in (0.0, -1.0, inf, nan):
+        with pytest.raises(ValueError, match="Expected `least_scale` > 0; got"):
+            made(wrong)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -152,6 +152,9 @@ def breakout(
         Literal["hyperboloid", "tangent"],
         typer.Option(help="In which the decoder sees a hyperbolic latent; the paper: hyperboloid."),
     ] = "hyperboloid",
+    least_scale: Annotated[
+        float, typer.Option(min=1e-6, help="Of a pixel, in the Gaussian likelihood.")
+    ] = 1e-3,
 ) -> None:
     """§5.3 and Appendix C.3: VAEs of the frames of Breakout; distance from the origin and points.
 
@@ -169,6 +172,7 @@ def breakout(
         epochs=epochs,
         beta=beta,
         coordinates=coordinates,
+        least_scale=least_scale,
     )
     run = Run(output, "hyperwrap reproduce breakout", seed)
     if where.type == "cpu" and not quick:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from math import inf
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -14,7 +15,13 @@ from hyperwrap.files import read_tensors, write_tensors
 from hyperwrap.numerics import at_least_float32, no_autocast
 from hyperwrap.vae.latent import Euclidean, Hyperbolic, Latent
 from hyperwrap.vae.networks import Linear, rebuilt
-from hyperwrap.vae.objective import LIKELIHOODS, importance_weighted
+from hyperwrap.vae.objective import (
+    LEAST_SCALE,
+    LIKELIHOODS,
+    bernoulli,
+    gaussian,
+    importance_weighted,
+)
 
 __all__ = ["VAE", "Bound", "Score"]
 
@@ -48,6 +55,8 @@ class VAE(nn.Module):
         likelihood: "bernoulli" or "gaussian".
         beta: weight of the KL term in the objective; a tensor shaped like the stack gives each
             model its own.
+        least_scale: of a Gaussian ``p(x|z)``. What never changes in the data gets this scale, and
+            then counts more than all else: images with a plain background may want 0.1.
 
     >>> latent = hw.Hyperbolic(2)
     >>> encoder, decoder = torch.nn.Linear(5, latent.encoder_outputs), torch.nn.Linear(3, 5)
@@ -65,14 +74,18 @@ class VAE(nn.Module):
         latent: Latent,
         likelihood: Literal["bernoulli", "gaussian"] = "bernoulli",
         beta: float | Tensor = 1.0,
+        *,
+        least_scale: float = LEAST_SCALE,
     ) -> None:
         super().__init__()
+        if not 0 < least_scale < inf:
+            raise ValueError(f"Expected `least_scale` > 0; got {least_scale}.")
         if likelihood not in LIKELIHOODS:
             raise ValueError(
                 f"Expected `likelihood` {' or '.join(LIKELIHOODS)}; got {likelihood!r}."
             )
         self.encoder, self.decoder, self.latent = encoder, decoder, latent
-        self.likelihood = likelihood
+        self.likelihood, self.least_scale = likelihood, least_scale
         self.register_buffer("beta", torch.as_tensor(beta, dtype=torch.get_default_dtype()))
 
     # --- what is trained ---------------------------------------------------------------------
@@ -148,7 +161,12 @@ class VAE(nn.Module):
         output = self._decoded(z)
         event_dim = output.dim() - encoded.dim()
         self._require_output(output, x.shape[x.dim() - event_dim :])
-        return LIKELIHOODS[self.likelihood](output, x, event_dim), log_q - log_p
+        return self._log_likelihood(output, x, event_dim), log_q - log_p
+
+    def _log_likelihood(self, output: Tensor, x: Tensor, event_dim: int) -> Tensor:
+        if self.likelihood == "bernoulli":
+            return bernoulli(output, x, event_dim)
+        return gaussian(output, x, event_dim, self.least_scale)
 
     def _encoded(self, x: Tensor) -> Tensor:
         encoded = at_least_float32(self.encoder(x))
@@ -222,7 +240,8 @@ class VAE(nn.Module):
             config, beta = json.loads(about["vae"]), tensors["beta"]
             with torch.random.fork_rng([]):  # first weights are drawn, and thrown away
                 parts = {name: _part(config, name, own, path) for name, own in given.items()}
-            model = cls(**parts, likelihood=config["likelihood"], beta=beta).to(beta.dtype)
+            more = {name: config[name] for name in ("likelihood", "least_scale") if name in config}
+            model = cls(**parts, **more, beta=beta).to(beta.dtype)
         except (KeyError, TypeError, ValueError):
             raise UserError(
                 f"Expected a model in {path}; it is another kind of file. "
@@ -235,7 +254,8 @@ class VAE(nn.Module):
         """What the model is made of, as far as hyperwrap can make it."""
         parts = {"encoder": self.encoder, "decoder": self.decoder}
         recipes = {name: getattr(part, "recipe", None) for name, part in parts.items()}
-        return {**recipes, "latent": _latent_recipe(self.latent), "likelihood": self.likelihood}
+        more = {"likelihood": self.likelihood, "least_scale": self.least_scale}
+        return {**recipes, "latent": _latent_recipe(self.latent), **more}
 
     @property
     def stack(self) -> torch.Size:

@@ -9,7 +9,11 @@ from torch.nn.functional import softplus
 
 from hyperwrap.numerics import transformed
 
-__all__ = ["LIKELIHOODS", "bernoulli", "gaussian", "importance_weighted"]
+__all__ = ["LEAST_SCALE", "LIKELIHOODS", "bernoulli", "gaussian", "importance_weighted"]
+
+LIKELIHOODS = "bernoulli", "gaussian"
+LEAST_SCALE = 1e-3
+"""Of a Gaussian, that of the paper's code."""
 
 
 def bernoulli(output: Tensor, x: Tensor, event_dim: int) -> Tensor:
@@ -36,61 +40,57 @@ class _Bernoulli(torch.autograd.Function):
         return (x - logits.sigmoid()).mul_(grads[0]), to_x
 
 
-def gaussian(output: Tensor, x: Tensor, event_dim: int) -> Tensor:
+def gaussian(output: Tensor, x: Tensor, event_dim: int, least_scale: float = LEAST_SCALE) -> Tensor:
     """``log N(x; m, σ²)``: the decoder gives ``m`` and ``s`` one after the other in the first event
-    dimension, and ``σ = softplus(s + .5413)``, 1 at ``s = 0``, is at least .001.
+    dimension, and ``σ = softplus(s + .5413)``, 1 at ``s = 0``, is at least ``least_scale``.
     """
     if transformed(output, x):
-        _, sigma, w = _gaussian_parts(output, x, event_dim)
+        _, sigma, w = _gaussian_parts(output, x, event_dim, least_scale)
         terms = sigma.log() + 0.5 * w.square()
     else:
-        terms: Tensor = _Gaussian.apply(output, x, event_dim)  # pyright: ignore
+        terms: Tensor = _Gaussian.apply(output, x, event_dim, least_scale)  # pyright: ignore
     terms = terms.flatten(-event_dim)
     return -terms.sum(-1) - 0.5 * log(2 * pi) * terms.shape[-1]
 
 
-_FLOOR = 1e-3
-
-
-def _gaussian_parts(output: Tensor, x: Tensor, event_dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """``t = s + .5413``, ``σ = max(softplus(t), .001)`` and ``w = (m − x)/σ``."""
+def _gaussian_parts(
+    output: Tensor, x: Tensor, event_dim: int, least_scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``t = s + .5413``, ``σ = max(softplus(t), least_scale)`` and ``w = (m − x)/σ``."""
     mean, s = output.chunk(2, dim=-event_dim)
     t = s + 0.5413
-    sigma = softplus(t).clamp_min(_FLOOR)
+    sigma = softplus(t).clamp_min(least_scale)
     return t, sigma, (mean - x) / sigma
 
 
 class _Gaussian(torch.autograd.Function):
     """``log σ + ½w²``. With ``g`` the gradient arriving, those of ``m`` and ``s`` are
 
-        m̄ = g·w/σ        s̄ = (g/σ − w·m̄)·softplus'(t), 0 where σ is at its floor
+        m̄ = g·w/σ        s̄ = (g/σ − w·m̄)·softplus'(t), 0 where σ is the least one
 
     in six passes over the data, not twenty.
     """
 
     @staticmethod
-    def forward(ctx: Any, output: Tensor, x: Tensor, event_dim: int) -> Tensor:
-        t, sigma, w = _gaussian_parts(output, x, event_dim)
+    def forward(ctx: Any, output: Tensor, x: Tensor, event_dim: int, least_scale: float) -> Tensor:
+        t, sigma, w = _gaussian_parts(output, x, event_dim, least_scale)
         ctx.save_for_backward(output, x, t, sigma, w)
-        ctx.event_dim = event_dim
+        ctx.event_dim, ctx.least_scale = event_dim, least_scale
         return torch.addcmul(sigma.log(), w, w, value=0.5)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         output, x, *parts = ctx.saved_tensors
         if torch.is_grad_enabled():  # for second derivatives the parts have to depend on the whole
-            parts = _gaussian_parts(output, x, ctx.event_dim)
+            parts = _gaussian_parts(output, x, ctx.event_dim, ctx.least_scale)
         t, sigma, w = parts
         each = grads[0] / sigma
         to_mean = each * w
         to_s = torch.addcmul(each, w, to_mean, value=-1)
         to_s = torch.ops.aten.softplus_backward(to_s, t, 1, 20)
-        to_s = torch.ops.aten.threshold_backward(to_s, sigma, _FLOOR)
+        to_s = torch.ops.aten.threshold_backward(to_s, sigma, ctx.least_scale)
         to_x = -to_mean.sum_to_size(x.shape) if ctx.needs_input_grad[1] else None
-        return torch.cat([to_mean, to_s], -ctx.event_dim), to_x, None
-
-
-LIKELIHOODS = {"bernoulli": bernoulli, "gaussian": gaussian}
+        return torch.cat([to_mean, to_s], -ctx.event_dim), to_x, None, None
 
 
 def importance_weighted(log_weights: Tensor) -> Tensor:

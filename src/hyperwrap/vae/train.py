@@ -29,6 +29,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.files import Metrics, read_tensors, write_tensors
 from hyperwrap.vae.model import VAE, Bound
+from hyperwrap.vae.objective import LEAST_SCALE
 
 __all__ = ["Progress", "Shuffled", "Trainer", "Training", "seeded"]
 
@@ -333,7 +334,8 @@ class Trainer:
     def _identity(self) -> dict[str, str]:
         """What a checkpoint has to agree in, besides names and shapes of the parameters."""
         m = self.model
-        model = f"{m.latent!r}, {m.likelihood}, beta={m.beta.tolist()}"
+        scale = "" if m.least_scale == LEAST_SCALE else f" ≥ {m.least_scale:g}"
+        model = f"{m.latent!r}, {m.likelihood}{scale}, beta={m.beta.tolist()}"
         return {"model": model, "training": json.dumps(asdict(self.training))}
 
     def save(self) -> None:

@@ -30,6 +30,7 @@ from hyperwrap.experiments.results import commit, device_name, versions
 from hyperwrap.files import as_json, read_tensors, write_tensors, write_whole
 from hyperwrap.vae import VAE, Euclidean, Hyperbolic, Score, dcgan
 from hyperwrap.vae.latent import Coordinates
+from hyperwrap.vae.objective import LEAST_SCALE
 from hyperwrap.vae.train import Progress, Shuffled, Trainer, Training, seeded
 
 __all__ = ["FULL", "QUICK", "Data", "Job", "Model", "Numbers", "Outcome", "Scale", "finished"]
@@ -95,6 +96,8 @@ class Model:
     beta: float = BETA
     coordinates: Coordinates = "hyperboloid"
     """What the decoder of a hyperbolic model is given; vanilla ones have no choice."""
+    least_scale: float = LEAST_SCALE
+    """Of a pixel."""
 
     @property
     def kind(self) -> str:
@@ -118,7 +121,8 @@ class Model:
         'vanilla-300-epochs-beta-4-seed-0'
         """
         kind = self.kind.replace(", ", "-")
-        return f"{kind}-{self.epochs}-epochs-beta-{self.beta:g}-seed-{self.seed}"
+        scale = "" if self.least_scale == LEAST_SCALE else f"-scale-{self.least_scale:g}"
+        return f"{kind}-{self.epochs}-epochs-beta-{self.beta:g}{scale}-seed-{self.seed}"
 
     def latent(self) -> Euclidean | Hyperbolic:
         if self.geometry == "vanilla":
@@ -129,7 +133,8 @@ class Model:
         """Untrained, the same for the same seed."""
         torch.manual_seed(self.seed)
         latent = self.latent()
-        return VAE(*dcgan(latent, last_slope=_LAST_SLOPE), latent, "gaussian", self.beta)
+        networks = dcgan(latent, last_slope=_LAST_SLOPE)
+        return VAE(*networks, latent, "gaussian", self.beta, least_scale=self.least_scale)
 
 
 # --- the frames ----------------------------------------------------------------------------------
@@ -409,7 +414,7 @@ def finished(folder: Path, jobs: Mapping[Model, Job]) -> dict[Model, Outcome]:
             model = Model(**settings["model"])
         except (KeyError, TypeError):
             raise _unreadable(path, "it is something else") from None
-        expected = {**anyone, "model": asdict(model)}
+        expected = {**anyone, "model": settings["model"]}
         if trained(path.parent):
             expected["precision"] = settings.get("precision")
         _require_same(path.parent, settings, expected)

@@ -24,6 +24,7 @@ from hyperwrap.experiments.breakout.tables import Found, remark, table
 from hyperwrap.experiments.results import Row, Run
 from hyperwrap.plot import rendered
 from hyperwrap.vae.latent import Coordinates
+from hyperwrap.vae.objective import LEAST_SCALE
 from hyperwrap.vae.train import Progress
 
 __all__ = ["Result", "Watch", "reproduce", "steps", "summary", "wanted_models"]
@@ -51,6 +52,7 @@ def wanted_models(
     epochs: int | None = None,
     beta: float = BETA,
     coordinates: Coordinates = "hyperboloid",
+    least_scale: float = LEAST_SCALE,
 ) -> list[Model]:
     """What to train: of each seed one of each geometry, so that a part of a run can be compared.
 
@@ -59,7 +61,7 @@ def wanted_models(
     """
     charts: dict[str, Coordinates] = {"vanilla": "hyperboloid", "hyperbolic": coordinates}
     return [
-        Model(geometry, epochs or scale.epochs, seed + i, beta, charts[geometry])
+        Model(geometry, epochs or scale.epochs, seed + i, beta, charts[geometry], least_scale)
         for i in range(seeds or scale.seeds)
         for geometry in GEOMETRIES
         if geometry in geometries
@@ -122,4 +124,6 @@ def summary(model: Model, outcome: Outcome) -> str:
         for name, x in found.items()
     ]
     what = f"{model.name}, {model.epochs} epochs, β={model.beta:g}"
+    if model.least_scale != LEAST_SCALE:
+        what += f", σ≥{model.least_scale:g}"
     return f"{what}: {', '.join(said)}, {n.seconds:.0f} s"

@@ -20,6 +20,7 @@ from hyperwrap.experiments.breakout.correlation import (
 )
 from hyperwrap.experiments.breakout.models import BETA, GEOMETRIES, Model, Outcome, Scale, finite
 from hyperwrap.experiments.results import Row, bullets
+from hyperwrap.vae.objective import LEAST_SCALE
 
 __all__ = ["Found", "Group", "WallError", "remark", "table", "wall_error"]
 
@@ -50,7 +51,13 @@ class Group(NamedTuple):
 
     epochs: int
     beta: float
+    least_scale: float
     by_kind: dict[str, list[Outcome]]
+
+    @property
+    def usual(self) -> bool:
+        """Whether β and the least scale are the paper's."""
+        return (self.beta, self.least_scale) == (BETA, LEAST_SCALE)
 
 
 class Found(NamedTuple):
@@ -62,13 +69,13 @@ class Found(NamedTuple):
     seed: int
 
     def groups(self) -> list[Group]:
-        """What can be compared first; then by β, the paper's first; then the longest."""
-        found: dict[tuple[int, float], dict[str, list[Outcome]]] = {}
+        """What can be compared first; then what has the paper's β and scale; then the longest."""
+        found: dict[tuple[int, float, float], dict[str, list[Outcome]]] = {}
         for model in sorted(self.models, key=_place):
-            group = found.setdefault((model.epochs, model.beta), {})
+            group = found.setdefault((model.epochs, model.beta, model.least_scale), {})
             group.setdefault(model.kind, []).append(self.models[model])
         groups = [Group(*key, by_kind) for key, by_kind in found.items()]
-        return sorted(groups, key=lambda g: (len(g.by_kind) < 2, g.beta != BETA, -g.epochs))
+        return sorted(groups, key=lambda g: (len(g.by_kind) < 2, not g.usual, -g.epochs))
 
 
 def _place(model: Model) -> tuple[int, str, int]:
@@ -98,12 +105,14 @@ def table(found: Found, frames: Frames) -> list[Row]:
 
 def _label(group: Group, scale: Scale) -> str:
     length = "" if group.epochs == scale.epochs else f", {group.epochs} epochs"
-    return length + ("" if group.beta == BETA else f", β={group.beta:g}")
+    beta = "" if group.beta == BETA else f", β={group.beta:g}"
+    scaled = "" if group.least_scale == LEAST_SCALE else f", σ≥{group.least_scale:g}"
+    return length + beta + scaled
 
 
 def _as_in_the_paper(group: Group, scale: Scale) -> bool:
     """Whether the paper's numbers belong beside these."""
-    return scale.comparable and (group.epochs, group.beta) == (scale.epochs, BETA)
+    return scale.comparable and group.usual and group.epochs == scale.epochs
 
 
 def _rows(group: Group, kind: str, outcomes: Sequence[Outcome], found: Found) -> list[Row]:
@@ -243,6 +252,7 @@ def remark(found: Found, frames: Frames) -> str:
         f"epochs: {', '.join(map(str, lengths))}"
         + (f" ({scale.epochs} if nothing is said)" if scale.epochs in lengths[:-1] else ""),
         _TANGENT if any(model.coordinates == "tangent" for model in found.models) else "",
+        _SCALE if any(model.least_scale != LEAST_SCALE for model in found.models) else "",
         "correlation: Pearson's, of a test frame's distance from the origin (that of the "
         "posterior's centre) with the points of its game so far; score hidden: likewise, with "
         "the same digits at the top of all test frames; validation: likewise, of the "
@@ -269,4 +279,5 @@ def _games(part: Frames) -> str:
 
 
 _QUICK = "a quick look: short trainings on few frames; these numbers say nothing about the paper's"
+_SCALE = f"σ≥: the least scale of a pixel, {LEAST_SCALE:g} if nothing is said"
 _TANGENT = "tangent: the decoder is given the tangent vector at the origin, not ambient coordinates"
