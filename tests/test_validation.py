@@ -47,14 +47,14 @@ BAD_PARAMETERS: dict[str, tuple[Callable[[], Any], str]] = {
     "loc with NaN": (
         lambda: normal(torch.tensor([1.0, math.nan, 0.0])),
         "Expected `loc` on the hyperboloid; got NaN or inf. torch.float32 coordinates overflow "
-        "at radius 89/√k: use float64 or smaller radii. NaN also comes of chart coordinates outside "
-        "of the ball or the half-space.",
+        "at radius 89/√k: use float64 or smaller radii. NaN also comes of chart coordinates "
+        "outside of the ball or the half-space.",
     ),
     "loc past the overflow": (
         lambda: normal(lorentz.exp0(torch.tensor([100.0, 0.0]))),
         "Expected `loc` on the hyperboloid; got NaN or inf. torch.float32 coordinates overflow "
-        "at radius 89/√k: use float64 or smaller radii. NaN also comes of chart coordinates outside "
-        "of the ball or the half-space.",
+        "at radius 89/√k: use float64 or smaller radii. NaN also comes of chart coordinates "
+        "outside of the ball or the half-space.",
     ),
     "loc without dimensions": (
         lambda: normal(torch.tensor(1.0)),
@@ -175,8 +175,8 @@ BAD_VALUES: dict[str, tuple[Any, str]] = {
     "with inf": (
         torch.tensor([math.inf, math.inf, 0.0]),
         "Expected `value` on the hyperboloid; got NaN or inf. torch.float32 coordinates overflow "
-        "at radius 89/√k: use float64 or smaller radii. NaN also comes of chart coordinates outside "
-        "of the ball or the half-space.",
+        "at radius 89/√k: use float64 or smaller radii. NaN also comes of chart coordinates "
+        "outside of the ball or the half-space.",
     ),
     "a point of another space": (
         torch.tensor([1.0, 0.0, 0.0, 0.0]),
