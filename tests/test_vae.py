@@ -1,5 +1,6 @@
 """The VAE: properties over a registry of latent spaces, and witnesses that do not use it."""
 
+import json
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -524,6 +525,20 @@ def test_a_vae_has_its_least_scale(tmp_path: Path):
     for wrong in (0.0, -1.0, inf, nan):
         with pytest.raises(ValueError, match="Expected `least_scale` > 0; got"):
             made(wrong)
+
+
+def test_a_file_without_a_least_scale_is_older_and_one_without_a_likelihood_is_no_model(
+    tmp_path: Path,
+):
+    vae, path = hw.VAE(mlp([3, 4]), mlp([3, 6]), hw.Hyperbolic(2), "gaussian"), tmp_path / "model"
+    for gone, expected in (("least_scale", 1e-3), ("likelihood", None)):
+        config = {name: value for name, value in vae._config().items() if name != gone}
+        save_file(vae.state_dict(), path, {"vae": json.dumps(config)})
+        if expected is not None:
+            assert hw.VAE.load(path).least_scale == expected
+            continue
+        with pytest.raises(UserError, match="it is another kind of file"):
+            hw.VAE.load(path)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

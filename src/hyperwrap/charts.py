@@ -42,6 +42,11 @@ __all__ = [
 ]
 
 
+def _inside(x: Tensor) -> Tensor:
+    """``x``, and NaN where it is negative: there the coordinates are of no point of the space."""
+    return torch.where(x < 0, torch.nan, x)
+
+
 # --- Poincaré ball -----------------------------------------------------------------------
 
 
@@ -126,11 +131,6 @@ def from_halfspace(y: Tensor, *, k: Curvature = 1.0) -> Tensor:
 def log_volume_halfspace(y: Tensor, *, k: Curvature = 1.0) -> Tensor:
     """``−n·log(√k yₙ)``, ``(..., n) → (...)``."""
     return -y.shape[-1] * torch.log(times(y[..., -1:], root(k, y))).squeeze(-1)
-
-
-def _inside(x: Tensor) -> Tensor:
-    """``x``, and NaN where it is negative: there the coordinates are of no point of the space."""
-    return torch.where(x < 0, torch.nan, x)
 
 
 # --- the Lorentz model itself, by its space part ------------------------------------------------

@@ -49,7 +49,6 @@ _FORMAT = 1
 _PRESET = 2  # of XZ: 1.9 MB and 6 s for 100,000 frames, as against 1.9 MB and 98 s with 6
 _COLLECT = "hyperwrap breakout collect"
 _ANOTHER = f"Take another file, or make one: {_COLLECT} -o FILE"
-_CHOOSE = "Choose another file with -o."
 
 
 class Acts(Protocol):
@@ -139,7 +138,9 @@ def collect(
     }
     path = Path(path)
     if path.is_dir():
-        raise UserError(f"Expected a file for the frames; {path} is a folder. {_CHOOSE}")
+        raise UserError(
+            f"Expected a file for the frames; {path} is a folder. Choose another file with -o."
+        )
     store = _Store(path.with_name(f"{path.name}.games"))
     if path.exists():
         _require_same({**settings, "frames": frames}, about(path), f"the frames in {path}")

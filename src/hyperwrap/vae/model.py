@@ -56,7 +56,7 @@ class VAE(nn.Module):
         beta: weight of the KL term in the objective; a tensor shaped like the stack gives each
             model its own.
         least_scale: of a Gaussian ``p(x|z)``. What never changes in the data gets this scale, and
-            then counts more than all else: images with a plain background may want 0.1.
+            then counts more than all else: images with a plain background may want more.
 
     >>> latent = hw.Hyperbolic(2)
     >>> encoder, decoder = torch.nn.Linear(5, latent.encoder_outputs), torch.nn.Linear(3, 5)
@@ -240,8 +240,9 @@ class VAE(nn.Module):
             config, beta = json.loads(about["vae"]), tensors["beta"]
             with torch.random.fork_rng([]):  # first weights are drawn, and thrown away
                 parts = {name: _part(config, name, own, path) for name, own in given.items()}
-            more = {name: config[name] for name in ("likelihood", "least_scale") if name in config}
-            model = cls(**parts, **more, beta=beta).to(beta.dtype)
+            scale = config.get("least_scale", LEAST_SCALE)  # older files have none
+            model = cls(**parts, likelihood=config["likelihood"], beta=beta, least_scale=scale)
+            model.to(beta.dtype)
         except (KeyError, TypeError, ValueError):
             raise UserError(
                 f"Expected a model in {path}; it is another kind of file. "
