@@ -56,7 +56,8 @@ class VAE(nn.Module):
         beta: weight of the KL term in the objective; a tensor shaped like the stack gives each
             model its own.
         least_scale: of a Gaussian ``p(x|z)``. What never changes in the data gets this scale, and
-            then counts more than all else: images with a plain background may want more.
+            then counts more than all else: images with a plain background may want more. For
+            pixels in [−1, 1] a least scale of 1 comes near to a squared error.
 
     >>> latent = hw.Hyperbolic(2)
     >>> encoder, decoder = torch.nn.Linear(5, latent.encoder_outputs), torch.nn.Linear(3, 5)
