@@ -272,6 +272,11 @@ def games_of_walks(games: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.nd
     return radii, points, game
 
 
+def further_apart(radii: np.ndarray, game: np.ndarray, seed: int) -> np.ndarray:
+    """The same radii, and one more level for each game."""
+    return radii + 0.5 * np.random.default_rng(1000 + seed).normal(size=game.max() + 1)[game]
+
+
 def test_intervals_are_those_of_drawing_games():
     """Against a plain loop that draws games and puts their frames together."""
     radii, points, game = games_of_walks(6, 0)
@@ -282,24 +287,36 @@ def test_intervals_are_those_of_drawing_games():
         chosen = np.concatenate([np.flatnonzero(game == g) for g in random.integers(6, size=6)])
         values.append([np.corrcoef(r[chosen], points[chosen])[0, 1] for r in (radii, other)])
     one, two = np.array(values).T
-    z, s = np.arctanh(np.corrcoef(radii, points)[0, 1]), np.arctanh(one).std()
-    expected = np.tanh([z - 1.96 * s, z + 1.96 * s])
+    t = stats.t.ppf(0.975, 5) * np.sqrt(6 / 5)
+    r, other_r = (np.corrcoef(x, points)[0, 1] for x in (radii, other))
+    ends = np.array([-1, 1])
+    expected = np.tanh(np.arctanh(r) + ends * t * np.arctanh(one).std())
     np.testing.assert_allclose(correlation.interval([radii], points, game, 0), expected, atol=0.02)
-    expected = np.quantile(one - two, [0.025, 0.975])
+    expected = r - other_r + ends * t * (one - two).std()
     found = correlation.difference([radii], [other], points, game, 0)
     np.testing.assert_allclose(found, expected, atol=0.02)
+
+
+@pytest.mark.parametrize("freedom", [3, 6, 20, 75])
+def test_students_t(freedom: int):
+    assert correlation.student(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=0.01)
 
 
 def test_an_interval_holds_the_truth_about_as_often_as_it_says(monkeypatch: pytest.MonkeyPatch):
     """Also with few games, where the middle 95 % of the drawings do so in two of three cases."""
     monkeypatch.setattr(correlation, "RESAMPLES", 1_000)
-    truth = correlation.pearson(*games_of_walks(20_000, 99)[:2])
-    held = 0
+    radii, points, game = games_of_walks(20_000, 99)
+    truth = correlation.pearson(radii, points)
+    more = truth - correlation.pearson(further_apart(radii, game, 99), points)
+    held = np.zeros(2)
     for seed in range(150):
         radii, points, game = games_of_walks(8, seed)
         low, high = correlation.interval([radii], points, game, seed=seed)
-        held += low < truth < high
-    assert 0.87 <= held / 150 <= 0.99
+        other = further_apart(radii, game, seed)
+        least, most = correlation.difference([radii], [other], points, game, seed)
+        held += [low < truth < high, least < more < most]
+    assert (held / 150 >= 0.9).all()
+    assert (held / 150 < 1).all()
 
 
 def test_a_difference_is_surer_than_its_parts_if_they_go_together():

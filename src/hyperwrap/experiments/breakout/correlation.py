@@ -4,11 +4,10 @@ Frames of one game are alike, so frames are not what is drawn anew to see how a 
 games are: as many as there are, with replacement, each with all its frames (the bootstrap). Models
 are taken as they are; how much they vary is seen by training with several seeds.
 
-The interval of a correlation ``r`` is ``tanh(atanh r ± 1.96 s)``, with ``s`` the standard deviation
-of ``atanh r`` among such drawings. With few games the middle 95 % of the drawings would be too
-narrow: in a simulation of 8 games they held the truth in 67 % of cases, this one in 94 %. For a
-difference, where the two correlations stay close, the middle 95 % do (91 % with 8 games, 94 % with
-40).
+The interval of a correlation ``r`` is ``tanh(atanh r ± t s)``, that of a difference ``d`` is
+``d ± t s``, with ``s`` the standard deviation of ``atanh r`` or ``d`` among such drawings, as of
+one game fewer, and ``t`` Student's for as many games. How often such intervals hold the truth was
+measured with games drawn from 76 that were played (docs/results/breakout.md).
 """
 
 from collections.abc import Sequence
@@ -44,10 +43,9 @@ def interval(
     radii: Sequence[Array], points: NDArray[np.generic], game: NDArray[np.integer], seed: int
 ) -> Interval:
     """Of the mean correlation of several models' ``radii (T,)`` with ``points (T,)``."""
-    z = np.arctanh(_resampled(radii, points, game, seed))
-    middle = np.arctanh(np.mean([pearson(r, points) for r in radii]))
-    apart = 1.96 * np.std(z[np.isfinite(z)]) if np.isfinite(z).any() else np.nan
-    return Interval(np.tanh(middle - apart).item(), np.tanh(middle + apart).item())
+    z = np.arctanh(_mean(radii, points))
+    apart = _apart(np.arctanh(_resampled(radii, points, game, seed)), game)
+    return Interval(np.tanh(z - apart).item(), np.tanh(z + apart).item())
 
 
 def difference(
@@ -58,10 +56,37 @@ def difference(
     seed: int,
 ) -> Interval:
     """Of ``a``'s mean correlation less ``b``'s, both with the same games each time."""
-    values = _resampled(a, points, game, seed) - _resampled(b, points, game, seed)
-    finite = values[np.isfinite(values)]
-    low, high = np.quantile(finite, [0.025, 0.975]) if len(finite) else (np.nan, np.nan)
-    return Interval(float(low), float(high))
+    d = _mean(a, points) - _mean(b, points)
+    drawn = _resampled(a, points, game, seed) - _resampled(b, points, game, seed)
+    apart = _apart(drawn, game)
+    return Interval(d - apart, d + apart)
+
+
+def _mean(radii: Sequence[Array], points: NDArray[np.generic]) -> float:
+    return float(np.mean([pearson(r, points) for r in radii]))
+
+
+def _apart(drawn: Array, game: NDArray[np.integer]) -> float:
+    """``t s``: how far the ends of an interval are from its middle."""
+    games, finite = len(np.unique(game)), drawn[np.isfinite(drawn)]
+    if games < 2 or not len(finite):
+        return np.nan
+    return student(games - 1) * float(finite.std()) * (games / (games - 1)) ** 0.5
+
+
+def student(freedom: int) -> float:
+    """The 97.5 % point of Student's t, by its expansion about the normal one.
+
+    It is off by less than 1 % from three degrees of freedom on (four games).
+
+    >>> round(student(6), 2), round(student(1000), 2)
+    (2.45, 1.96)
+    """
+    z, f = 1.959964, freedom
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / f + second / f**2 + third / f**3
 
 
 def _resampled(

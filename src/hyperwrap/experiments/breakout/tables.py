@@ -258,8 +258,8 @@ def remark(found: Found, frames: Frames) -> str:
         "the same digits at the top of all test frames; validation: likewise, of the "
         f"{len(validation):,} frames before, {_games(validation)}; from the first frame: of the "
         "distance from the first of all frames in place of the origin",
-        f"95 %: of the mean correlation, by drawing whole games anew {RESAMPLES:,} times; of a "
-        "difference, the same games for both",
+        f"95 %: of the mean correlation, by drawing whole games anew {RESAMPLES:,} times, with "
+        "Student's t, as games are few; of a difference, the same games for both",
         f"blocks: remaining-block ratio of what the model makes at this distance from the origin, "
         f"mean of {scale.directions:,} directions; largest rise: from one norm to the next of 0 "
         "and 10 from 1 to 10",
