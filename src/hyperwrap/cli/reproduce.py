@@ -157,7 +157,7 @@ def breakout(
         typer.Option(
             min=1e-6,
             help="Of a pixel, in the Gaussian likelihood; the authors' code has 0.001, and with 1"
-            " distance orders our frames as in the paper.",
+            " distance follows points about as closely as in the paper.",
         ),
     ] = 1e-3,
 ) -> None:
