@@ -721,6 +721,54 @@ def test_games_without_points_have_no_correlation(tmp_path: Path):
     assert by_name["hyperbolic − vanilla", "correlation"].mean is None
 
 
+# --- further games -------------------------------------------------------------------------------
+
+OTHERS = some_frames((20, 24, 28))
+
+
+@pytest.mark.usefixtures("_no_figures")
+def test_further_games_have_rows_of_their_own(tmp_path: Path):
+    before = reproduce(tmp_path, seeds=1)
+    wanted = wanted_models(TINY, 0, seeds=1)
+    now = breakout.reproduce(Run(tmp_path, COMMAND, 0), FRAMES, wanted, scale=TINY, further=OTHERS)
+    rows = {(row.row, row.column): row.mean for row in now.rows}
+    assert {key for key in rows if "further" not in key[0]} == {
+        (row.row, row.column) for row in before.rows
+    }
+    some = OTHERS.every(4)
+    assert (len(some), some.step[1]) == (18, 4)
+    start = torch.from_numpy(FRAMES.screens[0])
+    for label, screens in (
+        ("", torch.from_numpy(some.screens)),
+        (", score hidden", screen.with_score_of(start, torch.from_numpy(some.screens))),
+    ):
+        found = []
+        for model in wanted:
+            vae = VAE.load(tmp_path / "models" / model.folder)
+            with torch.no_grad():
+                h = vae.encoder(screen.scaled(screens[:, None]))[:, :20]
+            r = h.double().norm(dim=1).numpy()
+            name = f"{model.geometry}, further games{label}"
+            assert rows[name, "correlation"] == pytest.approx(correlation.pearson(r, some.points))
+            found.append([r])
+        apart = correlation.difference(found[1], found[0], some.points, some.game, 0)
+        name = f"hyperbolic − vanilla, further games{label}"
+        assert rows[name, "95 % from"] == pytest.approx(apart.low)
+        assert rows[name, "95 % to"] == pytest.approx(apart.high)
+    assert "of 3 games with up to 6 points, which are none of those above" in " ".join(
+        now.remark.split()
+    )
+    assert "further" not in before.remark
+
+
+def test_the_same_games_are_not_further_ones(tmp_path: Path):
+    with pytest.raises(UserError, match=r"Expected frames of further games; got those .* --seed\."):
+        breakout.reproduce(
+            Run(tmp_path, COMMAND, 0), FRAMES, wanted_models(TINY, 0), scale=TINY, further=FRAMES
+        )
+    assert not list(tmp_path.glob("models/*"))
+
+
 # --- the command ---------------------------------------------------------------------------------
 
 
@@ -754,6 +802,14 @@ def test_the_command_plays_first_if_it_has_no_frames(
     assert "vanilla, seed 4, 1 epochs, β=4: correlation " in result.output
     assert "hyperbolic − vanilla" in result.output
     assert f"Wrote {tmp_path / 'table.md'}" in result.output
+
+
+@pytest.mark.usefixtures("_tiny", "_no_figures")
+def test_the_command_takes_further_games(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(data, "read", {Path("a"): FRAMES, Path("b"): OTHERS}.get)
+    result = invoke("--quick", "--frames", "a", "--further", "b", "-o", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "hyperbolic − vanilla, further games" in (tmp_path / "table.md").read_text()
 
 
 @pytest.mark.usefixtures("_tiny")

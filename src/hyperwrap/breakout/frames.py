@@ -88,12 +88,16 @@ class Frames:
                 "Collect more."
             )
         ends = (0, train, train + validation, len(self))
-        one, two, three = (self._part(*span) for span in pairwise(ends))
+        one, two, three = (self._part(slice(*span)) for span in pairwise(ends))
         return one, two, three
 
-    def _part(self, start: int, end: int) -> "Frames":
+    def every(self, n: int) -> "Frames":
+        """One frame of ``n``, from the first on."""
+        return self._part(slice(None, None, n))
+
+    def _part(self, which: slice) -> "Frames":
         names = ("screens", "points", "game", "step", "lives")
-        return replace(self, **{name: getattr(self, name)[start:end] for name in names})
+        return replace(self, **{name: getattr(self, name)[which] for name in names})
 
 
 class Progress(NamedTuple):

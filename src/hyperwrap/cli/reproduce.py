@@ -136,6 +136,14 @@ def breakout(
             "comes along plays first.",
         ),
     ] = None,
+    further: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Frames of further games (`hyperwrap breakout collect --seed 1`), to have the "
+            "correlations in these as well: the test frames are of few games.",
+        ),
+    ] = None,
     geometry: Annotated[
         list[_Geometry] | None, typer.Option(help="Of the latent space; both by default.")
     ] = None,
@@ -184,10 +192,12 @@ def breakout(
         show.line("Note: on a CPU this takes days; --quick is a short look.", show.errors)
     path = frames or _collected(output / "frames.safetensors", scale.frames, seed)
     with show.console.status("Reading the frames"):
-        data = read(path)
+        data, more = read(path), read(further) if further else None
     with show.bars(breakout.steps(wanted, data, scale)) as training:
         watch = breakout.Watch(training, lambda *done: show.line(breakout.summary(*done)))
-        found = breakout.reproduce(run, data, wanted, watch, scale=scale, device=where)
+        found = breakout.reproduce(
+            run, data, wanted, watch, scale=scale, device=where, further=more
+        )
     show.results(run, found.rows, found.remark, found.figures)
 
 

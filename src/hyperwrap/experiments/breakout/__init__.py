@@ -17,6 +17,8 @@ evaluated, with statistics of batch normalisation of its own.
   model can read the points.
 - *from the first frame*: the correlation of the distance from the first of all frames, a full wall,
   in place of that from the origin.
+- *further games*: the correlation in games that are none of those trained, selected or tested on,
+  if frames of such are given (`further`); the test frames are of few games.
 - *blocks*: the remaining-block ratio (`screen`) of what the model makes at a distance from the
   origin, mean over directions (`sweep`).
 - *ELBO*, *LL*: nats a test frame in the scale of ``[−1, 1]``, both from the same samples.

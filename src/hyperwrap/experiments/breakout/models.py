@@ -164,14 +164,15 @@ class Data:
             torch.from_numpy(part.screens).unsqueeze(1).to(device)
             for part in (train, validation, test)
         )
-        return cls(_named(frames), test, validation.points, *parts)
+        return cls(named(frames), test, validation.points, *parts)
 
     @property
     def device(self) -> torch.device:
         return self.train.device
 
 
-def _named(frames: Frames) -> str:
+def named(frames: Frames) -> str:
+    """What tells these frames from others."""
     digest = hashlib.sha256(frames.screens.tobytes())
     digest.update(frames.points.tobytes())
     games = len(np.unique(frames.game))
@@ -231,7 +232,7 @@ class Outcome(NamedTuple):
 
     @property
     def radii(self) -> Array:
-        return _radii(torch.from_numpy(self.tangent))
+        return lengths(torch.from_numpy(self.tangent))
 
     def vae(self) -> VAE:
         return VAE.load(self.folder)
@@ -305,13 +306,13 @@ class Job:
 
     def _measured(self, vae: VAE, tangent: Tensor) -> dict[str, Any]:
         """Those of the `Numbers` that say how good the model is."""
-        points, radii = self.data.test_frames.points, _radii(tangent)
-        validation = _radii(tangents(vae, self.data.validation))
+        points, radii = self.data.test_frames.points, lengths(tangent)
+        validation = lengths(tangents(vae, self.data.validation))
         scoreless = screen.with_score_of(self.data.train[0, 0], self.data.test)
         elbo, log_likelihood = self._scores(vae)
         found = {
             "correlation": pearson(radii, points),
-            "scoreless_correlation": pearson(_radii(tangents(vae, scoreless)), points),
+            "scoreless_correlation": pearson(lengths(tangents(vae, scoreless)), points),
             "validation_correlation": pearson(validation, self.data.validation_points),
             "elbo": elbo.mean().item(),
             "log_likelihood": log_likelihood.mean().item(),
@@ -383,7 +384,8 @@ def _at_once(device: torch.device) -> int:
     return 500 if device.type == "cuda" else 50
 
 
-def _radii(tangent: Tensor) -> Array:
+def lengths(tangent: Tensor) -> Array:
+    """How far the points with these `tangents` are from the origin, ``(T, n) → (T,)``."""
     return tangent.double().norm(dim=1).numpy()
 
 

@@ -8,6 +8,7 @@ import torch
 
 from hyperwrap.breakout.frames import Frames
 from hyperwrap.experiments.breakout.figures import figures
+from hyperwrap.experiments.breakout.further import Further, require_other_games
 from hyperwrap.experiments.breakout.models import (
     BETA,
     FULL,
@@ -82,13 +83,17 @@ def reproduce(
     *,
     scale: Scale = FULL,
     device: torch.device | str = "cpu",
+    further: Frames | None = None,
 ) -> Result:
     """Trains the wanted models that the folder of the run lacks; tables and figures are of all
     there.
 
-    Models of other frames or settings are an error before anything is trained.
+    Models of other frames or settings are an error before anything is trained. With frames of
+    ``further`` games the tables have the correlations in these as well.
     """
     data = Data.of(frames, scale, torch.device(device))
+    if further:
+        require_other_games(further, data)
     folder = run.folder / "models"
     jobs = {model: Job(model, scale, data, folder / model.folder) for model in wanted}
     found = finished(folder, jobs)
@@ -98,7 +103,8 @@ def reproduce(
             found[model] = job.make(watch.training)
         watch.training(model.name, last_report(found[model]))
         watch.finished(model, found[model])
-    return _finish(run, Found(found, data.test_frames, scale, run.seed), frames)
+    seen = Further.of(further, found.values(), data) if further else None
+    return _finish(run, Found(found, data.test_frames, scale, run.seed, seen), frames)
 
 
 def _finish(run: Run, found: Found, frames: Frames) -> Result:

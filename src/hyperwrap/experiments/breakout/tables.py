@@ -18,6 +18,7 @@ from hyperwrap.experiments.breakout.correlation import (
     interval,
     pearson,
 )
+from hyperwrap.experiments.breakout.further import EVERY, Further
 from hyperwrap.experiments.breakout.models import BETA, GEOMETRIES, Model, Outcome, Scale, finite
 from hyperwrap.experiments.results import Row, bullets
 from hyperwrap.vae.objective import LEAST_SCALE
@@ -67,6 +68,7 @@ class Found(NamedTuple):
     test: Frames
     scale: Scale
     seed: int
+    further: Further | None = None
 
     def groups(self) -> list[Group]:
         """What can be compared first; then what has the paper's β and scale; then the longest."""
@@ -96,10 +98,9 @@ def table(found: Found, frames: Frames) -> list[Row]:
             rows += _rows(group, kind, outcomes, found)
     for group in groups:
         rows += _difference_rows(group, found, _RADII)
-    for group in groups:
-        rows += _from_first_rows(group, found)
-    for group in groups:
-        rows += _difference_rows(group, found, _FROM_FIRST)
+    rows += _measure_rows(groups, found, _FROM_FIRST)
+    if found.further:
+        rows += _further_rows(groups, found, found.further)
     return [*rows, *_wall_rows(wall_error(frames), found.test)]
 
 
@@ -142,12 +143,26 @@ def _blocks(kind: str, outcomes: Sequence[Outcome]) -> dict[str, list[float | No
     return {**columns, "largest rise": [sweep.largest_rise(mean[to_ten]) for mean in means]}
 
 
-def _from_first_rows(group: Group, found: Found) -> list[Row]:
-    """The correlations of distances from the first frame."""
-    label, rows = _label(group, found.scale) + _FROM_FIRST.label, []
-    for kind, outcomes in group.by_kind.items():
-        rows += _correlation(kind + label, _FROM_FIRST.of_all(outcomes), found)
+def _measure_rows(groups: Sequence[Group], found: Found, measure: _Measure) -> list[Row]:
+    """The correlations of one more distance, and hyperbolic less vanilla."""
+    rows = []
+    for group in groups:
+        label = _label(group, found.scale) + measure.label
+        for kind, outcomes in group.by_kind.items():
+            rows += _correlation(kind + label, measure.of_all(outcomes), found)
+    for group in groups:
+        rows += _difference_rows(group, found, measure)
     return rows
+
+
+def _further_rows(groups: Sequence[Group], found: Found, further: Further) -> list[Row]:
+    """The correlations in further games, as they are and with the score hidden."""
+    there = found._replace(test=further.frames)
+    as_is = _Measure(", further games", lambda outcome: further.radii[outcome.folder], None)
+    scoreless = _Measure(
+        ", further games, score hidden", lambda outcome: further.scoreless[outcome.folder], None
+    )
+    return [row for measure in (as_is, scoreless) for row in _measure_rows(groups, there, measure)]
 
 
 def _difference_rows(group: Group, found: Found, measure: _Measure) -> list[Row]:
@@ -258,6 +273,10 @@ def remark(found: Found, frames: Frames) -> str:
         "the same digits at the top of all test frames; validation: likewise, of the "
         f"{len(validation):,} frames before, {_games(validation)}; from the first frame: of the "
         "distance from the first of all frames in place of the origin",
+        f"further games: {_games(found.further.frames)}, which are none of those above, one frame "
+        f"of {EVERY}"
+        if found.further
+        else "",
         f"95 %: of the mean correlation, by drawing whole games anew {RESAMPLES:,} times, with "
         "Student's t, as games are few; of a difference, the same games for both",
         f"blocks: remaining-block ratio of what the model makes at this distance from the origin, "

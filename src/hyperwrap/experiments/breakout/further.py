@@ -1,0 +1,51 @@
+"""Games beyond the test frames, which hold few: how far their frames lie from the origin."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch.backends import cudnn
+
+from hyperwrap.breakout.frames import Frames
+from hyperwrap.errors import UserError
+from hyperwrap.experiments.breakout import screen
+from hyperwrap.experiments.breakout.correlation import Array
+from hyperwrap.experiments.breakout.models import Data, Outcome, lengths, named, tangents
+
+__all__ = ["EVERY", "Further", "require_other_games"]
+
+EVERY = 4
+"""One frame of so many; those between are like it, and what counts is the number of games."""
+
+
+class Further(NamedTuple):
+    """Frames of further games, and the distance of each from the origin by a model's folder."""
+
+    frames: Frames
+    radii: Mapping[Path, Array]
+    scoreless: Mapping[Path, Array]
+    """With the score of all frames made that of the first one of all that were trained on."""
+
+    @classmethod
+    def of(cls, frames: Frames, outcomes: Iterable[Outcome], data: Data) -> "Further":
+        """What finished models make of games that are none of those in ``data``."""
+        some = frames.every(EVERY)
+        screens = torch.from_numpy(some.screens).unsqueeze(1).to(data.device)
+        scoreless = screen.with_score_of(data.train[0, 0], screens)
+        found: tuple[dict[Path, Array], dict[Path, Array]] = {}, {}
+        with cudnn.flags(enabled=True, allow_tf32=False), torch.no_grad():
+            for outcome in outcomes:
+                vae = outcome.vae().to(data.device)
+                for there, seen in zip(found, (screens, scoreless), strict=True):
+                    there[outcome.folder] = lengths(tangents(vae, seen))
+        return cls(some, *found)
+
+
+def require_other_games(frames: Frames, data: Data) -> None:
+    """Refuses the very frames that the models are trained and tested on."""
+    if named(frames) == data.name:
+        raise UserError(
+            "Expected frames of further games; got those that the models are trained and tested "
+            "on. Collect others with another --seed."
+        )
