@@ -809,6 +809,7 @@ def test_the_command_takes_further_games(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(data, "read", {Path("a"): FRAMES, Path("b"): OTHERS}.get)
     result = invoke("--quick", "--frames", "a", "--further", "b", "-o", tmp_path)
     assert result.exit_code == 0, result.output
+    assert "Further games: 2 of 2 models" in result.output
     assert "hyperbolic − vanilla, further games" in (tmp_path / "table.md").read_text()
 
 

@@ -190,11 +190,16 @@ def breakout(
     run = Run(output, "hyperwrap reproduce breakout", seed)
     if where.type == "cpu" and not quick:
         show.line("Note: on a CPU this takes days; --quick is a short look.", show.errors)
+    more = read(further) if further else None  # a wrong file is better found before any work
     path = frames or _collected(output / "frames.safetensors", scale.frames, seed)
     with show.console.status("Reading the frames"):
-        data, more = read(path), read(further) if further else None
+        data = read(path)
     with show.bars(breakout.steps(wanted, data, scale)) as training:
-        watch = breakout.Watch(training, lambda *done: show.line(breakout.summary(*done)))
+        watch = breakout.Watch(
+            training,
+            lambda *done: show.line(breakout.summary(*done)),
+            lambda done, total: show.line(f"Further games: {done} of {total} models"),
+        )
         found = breakout.reproduce(
             run, data, wanted, watch, scale=scale, device=where, further=more
         )

@@ -1,6 +1,6 @@
-"""Games beyond the test frames, which hold few: how far their frames lie from the origin."""
+"""How far frames of further games lie from the origin, as the test frames are of few games."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,17 +28,27 @@ class Further(NamedTuple):
     """With the score of all frames made that of the first one of all that were trained on."""
 
     @classmethod
-    def of(cls, frames: Frames, outcomes: Iterable[Outcome], data: Data) -> "Further":
-        """What finished models make of games that are none of those in ``data``."""
+    def of(
+        cls,
+        frames: Frames,
+        outcomes: Collection[Outcome],
+        data: Data,
+        watch: Callable[[int, int], None],
+    ) -> "Further":
+        """What finished models make of games that are none of those in ``data``.
+
+        ``watch`` is called with how many models are done, and of how many.
+        """
         some = frames.every(EVERY)
         screens = torch.from_numpy(some.screens).unsqueeze(1).to(data.device)
         scoreless = screen.with_score_of(data.train[0, 0], screens)
         found: tuple[dict[Path, Array], dict[Path, Array]] = {}, {}
         with cudnn.flags(enabled=True, allow_tf32=False), torch.no_grad():
-            for outcome in outcomes:
+            for done, outcome in enumerate(outcomes, 1):
                 vae = outcome.vae().to(data.device)
                 for there, seen in zip(found, (screens, scoreless), strict=True):
                     there[outcome.folder] = lengths(tangents(vae, seen))
+                watch(done, len(outcomes))
         return cls(some, *found)
 
 

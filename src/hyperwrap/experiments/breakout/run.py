@@ -36,6 +36,7 @@ class Watch(NamedTuple):
 
     training: Callable[[str, Progress], None] = lambda name, progress: None
     finished: Callable[[Model, Outcome], None] = lambda model, outcome: None
+    further: Callable[[int, int], None] = lambda done, total: None
 
 
 class Result(NamedTuple):
@@ -92,7 +93,7 @@ def reproduce(
     ``further`` games the tables have the correlations in these as well.
     """
     data = Data.of(frames, scale, torch.device(device))
-    if further:
+    if further is not None:
         require_other_games(further, data)
     folder = run.folder / "models"
     jobs = {model: Job(model, scale, data, folder / model.folder) for model in wanted}
@@ -103,7 +104,9 @@ def reproduce(
             found[model] = job.make(watch.training)
         watch.training(model.name, last_report(found[model]))
         watch.finished(model, found[model])
-    seen = Further.of(further, found.values(), data) if further else None
+    seen = None
+    if further is not None:
+        seen = Further.of(further, found.values(), data, watch.further)
     return _finish(run, Found(found, data.test_frames, scale, run.seed, seen), frames)
 
 
