@@ -32,12 +32,12 @@ format: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) site runs
 
-$(VENV)/.demo: pyproject.toml constraints.txt
+$(VENV)/.demo: pyproject.toml reproductions/nagano2019/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -e '.[reproduce]'
+	$(PIP) -e . -e reproductions/nagano2019
 	touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt
+$(VENV)/.dev: pyproject.toml reproductions/nagano2019/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -e '.[dev]'
+	$(PIP) -e '.[dev]' -e 'reproductions/nagano2019[all]'
 	touch $@ $(VENV)/.demo

@@ -5,7 +5,7 @@ import torch
 
 import hyperwrap
 
-_GPU_ONLY = ["kernels/embedding.py", "kernels/latent.py", "embedding/gpu.py"]
+_GPU_ONLY = ["kernels/triton_embedding.py", "kernels/triton_latent.py", "embedding/gpu.py"]
 collect_ignore = (
     [] if torch.cuda.is_available() else [f"src/hyperwrap/{path}" for path in _GPU_ONLY]
 )

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributions import Normal
 
 import hyperwrap as hw
-from hyperwrap.experiments.textbook import TextbookWrappedNormal
+from nagano2019.textbook import TextbookWrappedNormal
 
 POINTS = 10_000
 Step = Callable[[Tensor, Tensor], Tensor]

@@ -1,32 +1,31 @@
-"""Imports between the modules of hyperwrap point only downward; tests drop no value."""
+"""Imports point only downward; the paper's building comes through the public door."""
 
 import ast
+import importlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import hyperwrap
 
 PACKAGE = Path(hyperwrap.__file__).parent
+PAPER = Path(__file__).parents[1] / "reproductions"
 
 # From the bottom up. A module may import from its own layer only within the same package.
 LAYERS = [
-    ["numerics", "errors"],
-    ["files"],
+    ["errors", "precision", "threads"],
+    ["special", "files"],
     ["curvature"],
-    ["fused", "kernels"],
+    ["kernels"],
     ["lorentz"],
     ["charts"],
     ["constraints"],
-    ["distributions"],
-    ["vae", "embedding", "breakout"],
-    ["experiments"],
+    ["distributions", "graphs", "runs", "training"],
+    ["vae", "embedding"],
     ["cli"],
 ]
-# Experiments and what is above may use a leaf; a leaf uses nothing of the package but what is named
-# here.
-LEAVES = {"plot": {"errors"}, "viewer": {"errors"}, "data": {"errors"}, "metrics": {"errors"}}
-# What is below the experiments uses no leaf but these.
-MAY_USE = {"embedding": {"data"}}
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 
@@ -60,11 +59,6 @@ def offence(importer: str, imported: str) -> str | None:
         return None
     if target == "":
         return "imports the whole package"
-    if top in LEAVES:
-        return None if target in LEAVES[top] else f"{top} is a leaf"
-    if target in LEAVES:
-        allowed = LEVEL[top] >= LEVEL["experiments"] or target in MAY_USE.get(top, ())
-        return None if allowed else f"{top} is below {target}"
     if target not in LEVEL:
         return f"{target} has no layer"
     return None if LEVEL[target] < LEVEL[top] else f"{target} is not below {top}"
@@ -81,24 +75,79 @@ def test_imports_point_only_downward():
 
 
 def test_every_module_has_a_layer():
-    unknown = {name.split(".")[0] for name, _ in modules()} - LEVEL.keys() - LEAVES.keys()
+    unknown = {name.split(".")[0] for name, _ in modules()} - LEVEL.keys()
     assert not unknown
 
 
 def test_the_rule_can_fail():
-    assert offence("numerics", "lorentz") == "lorentz is not below numerics"
+    assert offence("special", "lorentz") == "lorentz is not below special"
     assert offence("lorentz", "distributions.base") == "distributions is not below lorentz"
     assert offence("charts", "constraints") == "constraints is not below charts"
-    assert offence("plot", "lorentz") == "plot is a leaf"
-    assert offence("distributions.base", "plot") == "distributions is below plot"
-    assert offence("vae.model", "data.mnist") == "vae is below data"
-    assert offence("embedding.fit", "plot") == "embedding is below plot"
+    assert offence("vae.model", "embedding.train") == "embedding is not below vae"
     assert offence("errors", "files") == "files is not below errors"
     assert offence("lorentz", "") == "imports the whole package"
     assert offence("distributions.base", "lorentz") is None
     assert offence("distributions.kl", "distributions.wrapped") is None
-    assert offence("embedding.fit", "data.hierarchy") is None
+    assert offence("embedding.train", "graphs.hierarchy") is None
 
+
+# --- the door ------------------------------------------------------------------------------------
+
+
+def uses(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Line, module and name of everything that a file imports from the library."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "hyperwrap":
+                    yield node.lineno, alias.name, ""
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "hyperwrap":
+            for alias in node.names:
+                yield node.lineno, node.module or "", alias.name
+
+
+def is_public(module: str, name: str) -> bool:
+    if any(part.startswith("_") for part in (*module.split("."), name) if part != "__version__"):
+        return False
+    found = importlib.import_module(module)
+    here = getattr(found, name or "__doc__", None)
+    return not name or name in getattr(found, "__all__", ()) or isinstance(here, ModuleType)
+
+
+def test_the_paper_uses_only_public_names_of_the_library():
+    private = [
+        f"{path.relative_to(PAPER)}:{line}: {module} {name}"
+        for path in sorted(PAPER.glob("*/src/**/*.py"))
+        for line, module, name in uses(path)
+        if not is_public(module, name) and name != "__version__"
+    ]
+    assert not private, "\n" + "\n".join(private)
+
+
+def test_the_door_can_be_shut():
+    assert is_public("hyperwrap", "WrappedNormal")
+    assert is_public("hyperwrap", "lorentz")
+    assert not is_public("hyperwrap.lorentz", "_unboost")
+    assert not is_public("hyperwrap.lorentz", "torch_is_imported_here")
+
+
+def test_the_library_knows_nothing_of_the_paper():
+    assert not [
+        path
+        for path in PACKAGE.rglob("*.py")
+        if "import nagano2019" in (text := path.read_text()) or "from nagano2019" in text
+    ]
+
+
+def test_importing_hyperwrap_is_light():
+    """Nothing of the paper, no database, no XML, no scientific stack beyond torch and NumPy."""
+    heavy = "nagano2019 sqlite3 xml.etree scipy matplotlib sklearn faiss typer rich triton"
+    code = f"import sys, hyperwrap; print([m for m in {heavy.split()} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# --- tests ---------------------------------------------------------------------------------------
 
 CHECKS = {"allclose", "equal", "isclose", "isfinite", "isnan", "gradcheck", "gradgradcheck", "all"}
 
@@ -106,7 +155,7 @@ CHECKS = {"allclose", "equal", "isclose", "isfinite", "isnan", "gradcheck", "gra
 def test_no_test_computes_a_verdict_and_drops_it():
     """Peers: a test that calls ``allclose`` and never looks at what it says."""
     dropped = []
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted((*Path(__file__).parent.rglob("*.py"), *PAPER.glob("*/tests/*.py"))):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Expr):
                 continue

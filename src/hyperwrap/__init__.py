@@ -4,7 +4,8 @@ __version__ = "0.1.0"
 
 from typing import TYPE_CHECKING, Any
 
-from hyperwrap import charts, constraints, lorentz, numerics
+from hyperwrap import charts, constraints, lorentz
+from hyperwrap import special as special
 from hyperwrap.distributions import KLEstimate, Wrapped, WrappedNormal, kl
 from hyperwrap.embedding import Embedding, embed
 from hyperwrap.vae import VAE, Euclidean, Hyperbolic
@@ -25,7 +26,7 @@ __all__ = [
     "embed",
     "kl",
     "lorentz",
-    "numerics",
+    "special",
 ]
 
 

@@ -26,7 +26,8 @@ from torch import Tensor
 
 from hyperwrap.curvature import Curvature, over, root, times
 from hyperwrap.lorentz import lift
-from hyperwrap.numerics import dot, in_float64, squared_norm, time_part
+from hyperwrap.precision import in_float64
+from hyperwrap.special import dot, squared_norm, time_part
 
 __all__ = [
     "from_halfspace",

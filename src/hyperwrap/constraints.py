@@ -6,7 +6,8 @@ from torch.distributions import Transform, biject_to, constraints, transform_to
 
 from hyperwrap import lorentz
 from hyperwrap.curvature import Curvature
-from hyperwrap.numerics import log_sinhc_sqrt, squared_norm, wide
+from hyperwrap.precision import wide
+from hyperwrap.special import log_sinhc_sqrt, squared_norm
 
 __all__ = ["ExpOrigin", "Hyperboloid", "hyperboloid"]
 

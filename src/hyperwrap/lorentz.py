@@ -26,18 +26,10 @@ and returned in the dtype it came in.
 import torch
 from torch import Tensor
 
-from hyperwrap import fused
 from hyperwrap.curvature import Curvature, over, root, times
-from hyperwrap.numerics import (
-    asinhc_sqrt,
-    at_least_float32,
-    dot,
-    in_float64,
-    norm,
-    product_error,
-    squared_norm,
-    time_part,
-)
+from hyperwrap.kernels import cpu as fused
+from hyperwrap.precision import at_least_float32, in_float64
+from hyperwrap.special import asinhc_sqrt, dot, norm, product_error, squared_norm, time_part
 
 __all__ = [
     "dist",

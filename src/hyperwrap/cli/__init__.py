@@ -1,9 +1,12 @@
 """The command line: what to run, where its results go, and errors a person can act on.
 
-One module a group of commands; each puts its own on `app.main` when it is imported here.
+There is one module per group of commands, and each registers with `app.main`. Other packages add
+commands through the entry point group ``hyperwrap.commands``.
 """
 
-from hyperwrap.cli import bench, breakout, embed, reproduce, vae  # noqa: F401
-from hyperwrap.cli.app import main
+from hyperwrap.cli import embed, vae  # noqa: F401
+from hyperwrap.cli.app import add_plugins, main
 
 __all__ = ["main"]
+
+add_plugins()

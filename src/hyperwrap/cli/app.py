@@ -1,6 +1,7 @@
 """The program `hyperwrap`: the app that commands register with, their shared options, errors."""
 
 from enum import StrEnum
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from hyperwrap import __version__
 from hyperwrap.cli.show import errors
 from hyperwrap.errors import UserError
 
-__all__ = ["Device", "Output", "Seed", "main", "the_device"]
+__all__ = ["Device", "Output", "Seed", "add_plugins", "main", "the_device"]
 
 
 class _Commands(TyperGroup):
@@ -67,3 +68,37 @@ def _options(
     ] = False,
 ) -> None:
     pass
+
+
+# --- commands of other packages ------------------------------------------------------------------
+
+_ELSEWHERE = {
+    "demo": "Train VAEs on a noisy tree and draw them.",
+    "reproduce": "Reproduce a table or figure of the paper.",
+    "breakout": "Play Atari Breakout and keep the frames.",
+}
+_PAPER = "hyperwrap-nagano2019"
+
+
+def add_plugins() -> None:
+    """Adds the commands that installed packages offer; the paper's say what to install."""
+    plugins = entry_points(group="hyperwrap.commands")
+    for plugin in plugins:
+        plugin.load()(main)
+    if "nagano2019" not in plugins.names:
+        for name, help in _ELSEWHERE.items():
+            _add_missing(name, help)
+
+
+def _add_missing(name: str, help: str) -> None:
+    @main.command(
+        name,
+        help=f"{help} Needs the package {_PAPER}.",
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+        add_help_option=False,
+    )
+    def missing() -> None:
+        raise UserError(
+            f"Expected the package {_PAPER}, which has `hyperwrap {name}`; it is not installed. "
+            "Run: pip install ./reproductions/nagano2019 in a checkout of hyperwrap."
+        )

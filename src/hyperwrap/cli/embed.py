@@ -16,14 +16,14 @@ from rich.text import Text
 
 from hyperwrap.cli import show
 from hyperwrap.cli.app import Device, Output, Seed, main, the_device
-from hyperwrap.data.hierarchy import Hierarchy
 from hyperwrap.embedding import Embedding, Evaluation, Match, Recipe
 from hyperwrap.embedding.fit import Fit, Report
-from hyperwrap.embedding.graphs import KNOWN, graph
 from hyperwrap.embedding.train import Kind
 from hyperwrap.errors import UserError
-from hyperwrap.experiments.results import Table, commit, versions
-from hyperwrap.experiments.threads import one_thread
+from hyperwrap.graphs.catalogue import KNOWN, graph
+from hyperwrap.graphs.hierarchy import Hierarchy
+from hyperwrap.runs import Table, commit, versions
+from hyperwrap.threads import one_thread
 
 _EDGES = (
     "An edge list (.tsv, .csv, also gzipped): child, parent and perhaps a weight a line; "

@@ -12,7 +12,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from hyperwrap.experiments.results import Row, Run, Table, tables
+from hyperwrap.runs import Row, Run, Table, tables
 from hyperwrap.vae.train import Progress as Training
 
 __all__ = ["bars", "console", "errors", "line", "pace", "results", "table", "wrote"]

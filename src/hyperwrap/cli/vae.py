@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,12 +26,11 @@ from torch import Tensor
 from hyperwrap import charts
 from hyperwrap.cli import show
 from hyperwrap.cli.app import Device, Output, Seed, main, the_device
-from hyperwrap.data import arrays, mnist, tree
 from hyperwrap.errors import UserError
-from hyperwrap.experiments.results import commit, versions
-from hyperwrap.experiments.threads import one_thread
 from hyperwrap.files import as_json, write_whole
-from hyperwrap.vae import VAE, Euclidean, Hyperbolic, Latent, mlp
+from hyperwrap.runs import commit, versions
+from hyperwrap.threads import one_thread
+from hyperwrap.vae import VAE, Euclidean, Hyperbolic, Latent, mlp, tables
 from hyperwrap.vae.networks import dcgan
 from hyperwrap.vae.train import Progress, Shuffled, Trainer, Training
 
@@ -142,7 +142,7 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 # --- the command -------------------------------------------------------------------------------
 
-_DATA = "A table (.csv, .tsv) or an array (.npy, .npz, .safetensors), a datum a row; mnist; tree."
+_DATA = "A table (.csv, .tsv) or an array (.npy, .npz, .safetensors), one datum per row."
 
 
 @main.command()
@@ -171,14 +171,13 @@ def vae(
     run.finish(given.names)
 
 
-def _read(data: str) -> arrays.Data:
-    if data == "tree":
-        return arrays.Data(tree.nodes())
-    if data == "mnist":
-        with show.console.status("Reading MNIST"):
-            images = mnist.load()
-        return arrays.Data(torch.cat([images.train, images.validation]).float().view(-1, 28, 28))
-    return arrays.read(Path(data))
+def _read(data: str) -> tables.Data:
+    """A file, or a table that an installed package offers by name."""
+    named = entry_points(group="hyperwrap.tables")
+    if data in named.names and not Path(data).exists():
+        with show.console.status(f"Reading {data}"):
+            return tables.Data(named[data].load()())
+    return tables.read(Path(data))
 
 
 def _shaped(x: Tensor, options: Options) -> Tensor:

@@ -19,7 +19,8 @@ from torch.distributions import Distribution, constraints
 from hyperwrap import lorentz
 from hyperwrap.constraints import Hyperboloid, hyperboloid, overflow_radius, wider
 from hyperwrap.curvature import Curvature, require_positive
-from hyperwrap.numerics import at_least_float32, log_sinhc_sqrt, squared_norm, traced, wide
+from hyperwrap.precision import at_least_float32, traced, wide
+from hyperwrap.special import log_sinhc_sqrt, squared_norm
 
 __all__ = ["WrappedDistribution"]
 

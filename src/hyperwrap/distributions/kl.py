@@ -24,7 +24,8 @@ from hyperwrap import lorentz
 from hyperwrap.distributions.base import WrappedDistribution
 from hyperwrap.distributions.wrapped import Wrapped
 from hyperwrap.distributions.wrapped_normal import WrappedNormal
-from hyperwrap.numerics import dot, log_sinhc_sqrt, squared_norm, traced, wide
+from hyperwrap.precision import traced, wide
+from hyperwrap.special import dot, log_sinhc_sqrt, squared_norm
 
 __all__ = ["KLEstimate", "kl"]
 

@@ -27,7 +27,7 @@ from torch.distributions import Distribution
 from torch.distributions.constraints import real
 
 from hyperwrap.curvature import Curvature
-from hyperwrap.numerics import wide
+from hyperwrap.precision import wide
 
 __all__ = ["mean_log_sinhc", "mean_log_sinhc_product"]
 

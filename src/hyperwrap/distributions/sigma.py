@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributions.multivariate_normal import _precision_to_scale_tril
 
-from hyperwrap.numerics import wide
+from hyperwrap.precision import wide
 
 __all__ = ["Diagonal", "Full", "Sigma", "sigma_from"]
 

@@ -21,7 +21,8 @@ from hyperwrap.distributions.base import (
     require_points,
 )
 from hyperwrap.distributions.radial import mean_log_sinhc
-from hyperwrap.numerics import at_least_float32, squared_norm
+from hyperwrap.precision import at_least_float32
+from hyperwrap.special import squared_norm
 
 __all__ = ["WrappedNormal"]
 

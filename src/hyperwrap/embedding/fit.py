@@ -21,14 +21,14 @@ import torch
 from torch import Tensor
 
 from hyperwrap import __version__
-from hyperwrap.data.hierarchy import Hierarchy
 from hyperwrap.embedding.evaluate import evaluate
-from hyperwrap.embedding.graphs import graph
 from hyperwrap.embedding.model import Embedding, sample_of_sources, the_device
 from hyperwrap.embedding.recipe import Recipe
 from hyperwrap.embedding.train import Kind, Trainer
 from hyperwrap.errors import UserError
 from hyperwrap.files import Metrics, as_json, write_whole
+from hyperwrap.graphs.catalogue import graph
+from hyperwrap.graphs.hierarchy import Hierarchy
 
 __all__ = ["Fit", "Report", "embed"]
 

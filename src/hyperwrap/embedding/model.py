@@ -27,16 +27,16 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal, kl_divergence
 
 from hyperwrap import lorentz
-from hyperwrap.data.hierarchy import Hierarchy
 from hyperwrap.distributions import KLEstimate, WrappedNormal, kl
 from hyperwrap.embedding import export
 from hyperwrap.embedding.evaluate import Evaluation, evaluate
 from hyperwrap.embedding.export import Coordinates
-from hyperwrap.embedding.graphs import graph
 from hyperwrap.embedding.query import Index, closest_names, shortlist
 from hyperwrap.embedding.train import Kind
 from hyperwrap.errors import UserError
 from hyperwrap.files import as_json, read_tensors, write_tensors, write_whole
+from hyperwrap.graphs.catalogue import graph
+from hyperwrap.graphs.hierarchy import Hierarchy
 
 __all__ = ["Embedding", "Match"]
 

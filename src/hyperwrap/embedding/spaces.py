@@ -49,7 +49,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hyperwrap.numerics import horner
+from hyperwrap.special import horner
 
 __all__ = ["SPACES", "Centres", "Draw", "Space", "View"]
 

@@ -22,12 +22,14 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, MultivariateNormal, Normal
 from torch.nn.functional import softplus
 
-from hyperwrap import charts, fused, lorentz
+from hyperwrap import charts, lorentz
 from hyperwrap.curvature import Curvature
 from hyperwrap.distributions import WrappedNormal
-from hyperwrap.numerics import at_least_float32, squared_norm, transformed
+from hyperwrap.kernels import cpu as fused
+from hyperwrap.precision import at_least_float32, transformed
+from hyperwrap.special import squared_norm
 
-__all__ = ["Euclidean", "Hyperbolic", "Latent", "LatentSample"]
+__all__ = ["Coordinates", "Covariance", "Euclidean", "Hyperbolic", "Latent", "LatentSample"]
 
 Covariance = Literal["diagonal", "scalar", "full"]
 Coordinates = Literal["hyperboloid", "tangent", "poincare"]
@@ -230,7 +232,7 @@ class Hyperbolic(Latent):
         plain = self.covariance == "diagonal" and self.n <= 1024 and not transformed(encoded)
         if not (narrow and plain):
             return None
-        from hyperwrap.kernels.latent import sample_and_score
+        from hyperwrap.kernels.triton_latent import sample_and_score
 
         return sample_and_score
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hyperwrap.errors import UserError
 from hyperwrap.files import read_tensors, write_tensors
-from hyperwrap.numerics import at_least_float32, no_autocast
+from hyperwrap.precision import at_least_float32, no_autocast
 from hyperwrap.vae.latent import Euclidean, Hyperbolic, Latent
 from hyperwrap.vae.networks import Linear, rebuilt
 from hyperwrap.vae.objective import (

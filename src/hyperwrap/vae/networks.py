@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import conv2d, conv_transpose2d, pad
 
-from hyperwrap.numerics import at_least_float32, autocast_on, no_autocast, transformed
+from hyperwrap.precision import at_least_float32, autocast_on, no_autocast, transformed
 from hyperwrap.vae.latent import Hyperbolic, Latent
 
 __all__ = ["Linear", "Network", "dcgan", "mlp", "rebuilt"]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from hyperwrap.numerics import transformed
+from hyperwrap.precision import transformed
 
 __all__ = ["LEAST_SCALE", "LIKELIHOODS", "bernoulli", "gaussian", "importance_weighted"]
 

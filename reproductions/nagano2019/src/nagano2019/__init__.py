@@ -1,0 +1,1 @@
+"""Nagano et al. (ICML 2019), reproduced with hyperwrap: experiments, figures, tables, data."""

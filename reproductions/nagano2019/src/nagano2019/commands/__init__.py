@@ -1,0 +1,15 @@
+"""The commands of this building: `hyperwrap demo`, `reproduce …` and `breakout …`."""
+
+import typer
+
+__all__ = ["register"]
+
+
+def register(main: typer.Typer) -> None:
+    """Adds them to the program; hyperwrap calls this by an entry point."""
+    from nagano2019.commands.breakout import breakout
+    from nagano2019.commands.reproduce import demo, reproduce
+
+    main.command()(demo)
+    main.add_typer(reproduce, name="reproduce")
+    main.add_typer(breakout, name="breakout")

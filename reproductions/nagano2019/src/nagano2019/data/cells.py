@@ -1,0 +1,155 @@
+"""Two tables of single cells, each with a label a cell that no model is trained on.
+
+| | cells × genes | labels | file |
+|---|---|---|---|
+| `mouse_embryo` | 428 × 48 | the stage: 2, 4, 8, 16, 32 or 64 cells | ``guo_norm.rda`` of destiny |
+| `blood` | 700 × 765 | 10 kinds of cell | ``10x_pbmc68k_reduced.h5ad`` of scanpy |
+
+The mouse embryos are those of Guo et al. (2010), qPCR of 48 genes, as the R package destiny of
+Bioconductor holds them, normalised by housekeeping genes: 19, 23, 43, 75, 109 and 159 cells of the
+six stages. The blood is a part of the 68,000 cells of 10x Genomics that comes with scanpy, already
+log-normalised and scaled. Licences are those of destiny (GPL-2) and scanpy (BSD-3); neither file
+comes with hyperwrap.
+"""
+
+import warnings
+from collections.abc import Callable
+from io import BytesIO
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperwrap.errors import UserError, needs_extra
+from hyperwrap.graphs.wheels import Wheel, data_folder
+
+__all__ = ["SCANPY", "Cells", "blood", "mouse_embryo", "read_expression_set", "read_h5ad"]
+
+SCANPY = Wheel("cells", "scanpy==1.11.5", "scanpy-1.11.5-py3-none-any.whl", "scanpy")
+_GUO = "guo_norm.rda"
+_DESTINY = Path("/usr/lib/R/site-library/destiny/data")  # where Debian puts it
+
+T = TypeVar("T")
+
+
+class Cells(NamedTuple):
+    """A table ``x (cells, genes)`` with the names of the genes, and the label of each cell."""
+
+    x: NDArray[np.float64]
+    genes: list[str]
+    labels: NDArray[np.int64]
+    """The number of cells of the embryo, or an index into ``kinds``."""
+    kinds: list[str]
+    """A name for each label that occurs, in order."""
+
+
+# --- mouse embryos -----------------------------------------------------------------------------
+
+
+def mouse_embryo(path: str | PathLike[str] | None = None) -> Cells:
+    """The mouse embryos of the file ``guo_norm.rda``.
+
+    Without a path it is looked for in ``cells`` of the data folder, then where Debian's package
+    r-bioc-destiny puts it.
+    """
+    found = _find_guo() if path is None else path
+    sizes = {2: 19, 4: 23, 8: 43, 16: 75, 32: 109, 64: 159}
+    return _checked(read_expression_set(found), str(found), (428, 48), sizes)
+
+
+def _find_guo() -> Path:
+    places = [folder / _GUO for folder in (data_folder("cells"), _DESTINY)]
+    found = next((place for place in places if place.exists()), None)
+    if found is None:
+        raise UserError(
+            f"Expected {places[0]}; it is not there. It is a file of the R package destiny: on "
+            "Debian run `apt-get download r-bioc-destiny` and `dpkg -x r-bioc-destiny_*.deb .`, "
+            f"and copy .{places[1]} there."
+        )
+    return found
+
+
+def read_expression_set(path: str | PathLike[str]) -> Cells:
+    """An ExpressionSet of Bioconductor with the stage of each cell in ``num_cells``."""
+    with needs_extra("cells"):
+        import rdata
+
+    def read() -> Cells:
+        (found,) = _without_warnings(rdata.read_rda, path).values()
+        x, stages = found.assayData["exprs"], found.phenoData.data["num_cells"]
+        labels, genes = np.asarray(stages, np.int64), [str(name) for name in x.indexes["dim_0"]]
+        kinds = [f"{stage} cells" for stage in np.unique(labels)]
+        return Cells(np.asarray(x, np.float64).T, genes, labels, kinds)
+
+    return _read(str(path), read)
+
+
+def _without_warnings(function: Callable[..., Any], *arguments: Any) -> Any:
+    """R's classes are read as what they are made of, and a warning each says so."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return function(*arguments)
+
+
+# --- blood -------------------------------------------------------------------------------------
+
+
+def blood(path: str | PathLike[str] | None = None) -> Cells:
+    """The blood cells of scanpy: of its wheel or its folder at ``path``, or where it is found.
+
+    If it is neither in the data folder nor installed, the wheel (2 MB) is fetched.
+    """
+    file = SCANPY.open(path).joinpath("datasets", "10x_pbmc68k_reduced.h5ad")
+    sizes = dict(enumerate([68, 8, 19, 54, 43, 129, 95, 13, 31, 240]))
+    content = _read(str(file), file.read_bytes)
+    return _checked(read_h5ad(content, str(file)), str(file), (700, 765), sizes)
+
+
+def read_h5ad(content: bytes, name: str) -> Cells:
+    """A table in the first h5ad format, with the kind of each cell in ``bulk_labels``."""
+    with needs_extra("cells"):
+        import h5py
+
+    def read() -> Cells:
+        with h5py.File(BytesIO(content)) as file:
+            table: Any = file
+            return Cells(
+                table["X"][()].astype(np.float64),
+                [gene.decode() for gene in table["var"]["index"]],
+                table["obs"]["bulk_labels"].astype(np.int64),
+                [kind.decode() for kind in table["uns/bulk_labels_categories"]],
+            )
+
+    return _read(name, read)
+
+
+# --- both --------------------------------------------------------------------------------------
+
+
+def _read(name: str, reader: Callable[[], T]) -> T:
+    """What the reader finds. A file that is not what it should be fails in any way it likes."""
+    try:
+        return reader()
+    except Exception as error:
+        raise UserError(
+            f"Expected a table of cells in {name}; it cannot be read ({type(error).__name__}). "
+            "Put the right one in its place."
+        ) from None
+
+
+def _checked(cells: Cells, name: str, shape: tuple[int, int], sizes: dict[int, int]) -> Cells:
+    labels, counts = np.unique(cells.labels, return_counts=True)
+    found = dict(zip(labels.tolist(), counts.tolist(), strict=True))
+    if cells.x.shape != shape or found != sizes or not np.isfinite(cells.x).all():
+        raise UserError(
+            f"Expected {shape[0]} cells × {shape[1]} genes in {name}, with {_listed(sizes)} cells "
+            f"of the {len(sizes)} labels, all finite; got {' × '.join(map(str, cells.x.shape))}, "
+            f"with {_listed(found)}. Put the right one in its place."
+        )
+    return cells
+
+
+def _listed(sizes: dict[int, int]) -> str:
+    return ", ".join(map(str, sizes.values()))

@@ -1,0 +1,282 @@
+"""What a run leaves behind: a folder that one command owns, with `results.json` and `table.md`.
+
+``results.json`` holds ::
+
+    {"command": ..., "seed": ..., "rows": [{"row", "column", "mean", "sd", "seeds", "paper"}, ...],
+     "seconds": ..., "commit": ..., "device": ..., "versions": {...}}
+
+A folder with the results of another command is refused before anything is computed.
+"""
+
+import json
+import os
+import platform
+import subprocess
+import tempfile
+import textwrap
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
+from math import floor, log10
+from pathlib import Path
+
+import torch
+
+from hyperwrap import __version__
+from hyperwrap.errors import UserError
+from hyperwrap.files import as_json
+
+__all__ = ["Row", "Run", "Table", "bullets", "commit", "device_name", "tables", "versions"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number, ours beside the paper's: ``mean`` and ``sd`` over ``seeds`` seeds.
+
+    ``mean`` is None where there is nothing finite to average, ``sd`` with one seed, ``paper``
+    where the paper has no such number.
+    """
+
+    row: str
+    column: str
+    mean: float | None
+    sd: float | None = None
+    seeds: int = 1
+    paper: float | None = None
+
+    def cell(self) -> str:
+        """The number as text.
+
+        >>> Row("hyperbolic", "correlation", 0.7671, 0.0042, 5, 0.768).cell()
+        '0.767 ± 0.004 (paper 0.768, −0.001)'
+        """
+        if self.mean is None:
+            return "–"
+        if self.sd is None and self.paper is None:
+            return _number(self.mean)
+        places = _places(self.mean)
+        spread = "" if self.sd is None else f" ± {_fixed(self.sd, places)}"
+        return f"{_fixed(self.mean, places)}{spread}{self._beside_paper(self.mean, places)}"
+
+    def _beside_paper(self, mean: float, places: int) -> str:
+        if self.paper is None:
+            return ""
+        apart = round(mean - self.paper, places)
+        sign = "+" if apart > 0 else ""
+        return f" (paper {_fixed(self.paper, places)}, {sign}{_fixed(apart, places)})"
+
+
+def _number(x: float) -> str:
+    """Alone: a whole number as it is, else three digits, and log-likelihoods to their hundredths.
+
+    >>> [_number(x) for x in (0.76, -137.694, 5504.21, 0.0488, 2.43e-7, 1.13e36, 3.0)]
+    ['0.760', '−137.69', '5,504.21', '0.0488', '2.43e-07', '1.13e+36', '3']
+    """
+    size = abs(x)
+    if size % 1 == 0 and size < _LARGE:
+        text = f"{size:,.0f}"
+    elif 10 <= size < _LARGE:
+        text = f"{size:,.2f}"
+    else:
+        text = f"{size:#.3g}"
+    return f"−{text}" if x < 0 else text
+
+
+def _fixed(x: float, places: int) -> str:
+    """With so many places, as numbers are written that are to be compared.
+
+    >>> [_fixed(x, 3) for x in (0.76, -0.0235, 3.6e-5, 0.0)]
+    ['0.760', '−0.024', '<0.001', '0.000']
+    """
+    if 0 < x < 0.5 * 10.0**-places:
+        return f"<{10.0**-places:.{places}f}"
+    text = f"{abs(x):,.{places}f}"
+    return f"−{text}" if x < 0 else text
+
+
+def _places(mean: float) -> int:
+    """Of what is compared: three below 1, and enough to see a small number at all.
+
+    >>> [_places(x) for x in (0.989, -137.7, 4e-8, 0.0)]
+    [3, 2, 9, 3]
+    """
+    size = abs(mean)
+    if size >= 1:
+        return 2
+    return 1 - floor(log10(size)) if 0 < size < 0.01 else 3
+
+
+_LARGE = 1e5  # beyond it a power of ten says more
+
+
+# --- tables ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text; the first of a line names it."""
+
+    columns: list[str]
+    lines: list[list[str]]
+
+    def markdown(self) -> str:
+        rule = ["---"] + ["---:"] * len(self.columns)
+        lines = [["", *self.columns], rule, *self.lines]
+        return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def tables(rows: Iterable[Row]) -> list[Table]:
+    """Rows by columns; where the columns change or get too many, a new table begins."""
+    cells: dict[str, dict[str, str]] = {}
+    for row in rows:
+        cells.setdefault(row.row, {})[row.column] = row.cell()
+    return [
+        Table(list(some), [[name, *(line[column] for column in some)] for name, line in lines])
+        for columns, group in groupby(cells.items(), key=lambda item: tuple(item[1]))
+        for lines in [list(group)]
+        for some in (columns[i : i + _WIDEST] for i in range(0, len(columns), _WIDEST))
+    ]
+
+
+_WIDEST = 4  # columns that a page has room for
+
+
+def bullets(items: Iterable[str]) -> str:
+    """A list in Markdown, in short lines; an item without text is left out.
+
+    >>> print(bullets(["one", "", "two"]))
+    - one
+    - two
+    """
+    filled = (
+        textwrap.fill(item, 79, initial_indent="- ", subsequent_indent="  ")
+        for item in items
+        if item
+    )
+    return "\n".join(filled)
+
+
+# --- the folder ------------------------------------------------------------------------------
+
+
+class Run:
+    """A folder claimed for one command, and the clock that runs from then on."""
+
+    def __init__(self, folder: Path, command: str, seed: int) -> None:
+        self.folder, self.command, self.seed = folder, command, seed
+        self._start = time.perf_counter()
+        self._may_replace = _owned(folder, command)
+        with _writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()  # better to fail now than after the work
+
+    def add_seconds(self, seconds: float) -> None:
+        """Counts what a killed run before this one spent on work that is not done again."""
+        self._start -= seconds
+
+    def write(self, name: str, content: bytes) -> Path:
+        """Writes a file whole, so that a reader finds the old one or the new one.
+
+        Only results of the same command are ever replaced.
+        """
+        path = self.folder / name
+        if path.exists() and not self._may_replace:
+            raise UserError(
+                f"Expected a folder without {name}, or with results of `{self.command}`; "
+                f"{path} exists. Remove it, or choose another folder with -o."
+            )
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        with _writing(self.folder):
+            try:
+                part.write_bytes(content)
+                os.replace(part, path)
+            finally:
+                part.unlink(missing_ok=True)
+        return path
+
+    def finish(self, rows: Sequence[Row], remark: str, device: str = "cpu") -> None:
+        """Writes ``table.md``, with a remark, and last ``results.json``, which vouches for all."""
+        made = (
+            f"Made by `{self.command}` of hyperwrap {__version__}, seed {self.seed}, on {device}."
+        )
+        texts = [*(table.markdown() for table in tables(rows)), remark, made]
+        self.write("table.md", ("\n\n".join(texts) + "\n").encode())
+        results = {
+            "command": self.command,
+            "seed": self.seed,
+            "rows": [asdict(row) for row in rows],
+            "seconds": round(time.perf_counter() - self._start, 2),
+            "commit": commit(),
+            "device": device,
+            "versions": versions(),
+        }
+        self.write("results.json", as_json(results))
+
+
+def _owned(folder: Path, command: str) -> bool:
+    """Whether the folder holds results of this command; an error if of something else."""
+    try:
+        found = json.loads((folder / "results.json").read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError):
+        found = None
+    owner = found.get("command") if isinstance(found, dict) else None
+    if owner == command:
+        return True
+    other = f"results of `{owner}`" if owner else "a results.json that hyperwrap did not write"
+    raise UserError(
+        f"Expected a new folder or one with results of `{command}`; {folder} holds {other}. "
+        "Choose another folder with -o."
+    )
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"Expected a folder to write results to; {folder} is none ({error.strerror}). "
+            "Choose another folder with -o."
+        ) from None
+
+
+# --- where the numbers come from -------------------------------------------------------------
+
+
+def commit() -> str | None:
+    """The commit of the checkout this package runs from; None if it was installed otherwise."""
+    package = Path(__file__).resolve().parent
+    try:
+        answer = subprocess.run(
+            ["git", "rev-parse", "--show-toplevel", "HEAD"],
+            cwd=package,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    top, head = answer.stdout.splitlines()
+    # An environment inside somebody's repository is not a checkout of hyperwrap.
+    return head if Path(top).resolve() / "src" / "hyperwrap" == package else None
+
+
+def device_name(device: torch.device) -> str:
+    """What a person calls it."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def versions() -> dict[str, str]:
+    """Of whatever can change a number or a picture."""
+    found = {"hyperwrap": __version__, "python": platform.python_version()}
+    for name in ("torch", "numpy", "matplotlib", "mpmath"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

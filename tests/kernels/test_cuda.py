@@ -1,0 +1,380 @@
+"""On a GPU the answers are those of the CPU."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.distributions import kl_divergence
+
+import hyperwrap as hw
+from hyperwrap.embedding import train as embedding
+from hyperwrap.embedding.evaluate import energies, evaluate
+from hyperwrap.embedding.objective import Gradient
+from hyperwrap.embedding.recipe import Recipe
+from hyperwrap.vae import mlp
+from hyperwrap.vae.train import Trainer, Training
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+def _law(device: str, radius: float, n: int = 5) -> hw.WrappedNormal:
+    generator = torch.Generator().manual_seed(0)
+    h = torch.randn(50, n, generator=generator)
+    h = h / h.norm(dim=-1, keepdim=True) * radius
+    a = torch.randn(50, n, n, generator=generator) / 3
+    covariance = a @ a.mT + 0.1 * torch.eye(n)
+    loc = hw.lorentz.exp0(h).to(device)
+    return hw.WrappedNormal(loc, covariance_matrix=covariance.to(device))
+
+
+@pytest.mark.parametrize("radius", [0.0, 3.0, 12.0, 40.0])
+def test_scores_agree_with_the_cpu(radius: float) -> None:
+    here, there = _law("cpu", radius), _law("cuda", radius)
+    z = here.sample((3,))
+    torch.testing.assert_close(
+        there.log_prob(z.cuda()).cpu(), here.log_prob(z), rtol=1e-6, atol=1e-6
+    )
+
+
+def test_drawn_points_have_the_density_that_comes_with_them() -> None:
+    law = _law("cuda", 3.0)
+    z, log_q = law.rsample_and_log_prob((100,))
+    torch.testing.assert_close(law.log_prob(z), log_q, rtol=1e-3, atol=1e-3)
+    assert law.support.check(z).all()
+
+
+def test_gradients_agree_with_the_cpu() -> None:
+    z = _law("cpu", 2.0).sample()
+    found = {}
+    for device in ("cpu", "cuda"):
+        h = torch.full((50, 5), 0.3, device=device, requires_grad=True)
+        scale = torch.full((50, 5), 0.7, device=device, requires_grad=True)
+        law = hw.WrappedNormal(hw.lorentz.exp0(h), scale)
+        found[device] = torch.autograd.grad(law.log_prob(z.to(device)).sum(), (h, scale))
+    for a, b in zip(found["cpu"], found["cuda"], strict=True):
+        torch.testing.assert_close(b.cpu(), a, rtol=1e-5, atol=1e-5)
+
+
+def test_entropy_and_divergence_agree_with_the_cpu() -> None:
+    here, there = _law("cpu", 2.0), _law("cuda", 2.0)
+    torch.testing.assert_close(there.entropy().cpu(), here.entropy())
+    prior = hw.WrappedNormal(hw.lorentz.origin(5), 1.0)
+    prior_there = hw.WrappedNormal(hw.lorentz.origin(5, device="cuda"), 1.0)
+    torch.testing.assert_close(
+        kl_divergence(there, prior_there).cpu(), kl_divergence(here, prior), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_a_step_can_be_captured_in_a_graph() -> None:
+    prior = hw.WrappedNormal(hw.lorentz.origin(3, device="cuda"), 1.0, validate_args=False)
+    h = torch.zeros(10, 3, device="cuda", requires_grad=True)
+
+    def step() -> torch.Tensor:
+        law = hw.WrappedNormal(hw.lorentz.exp0(h), 0.5, validate_args=False)
+        z, log_q = law.rsample_and_log_prob()
+        (grad,) = torch.autograd.grad((log_q - prior.log_prob(z)).sum(), h)
+        return grad
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        grad = step()
+    graph.replay()
+    first = grad.clone()
+    graph.replay()
+    assert torch.isfinite(grad).all()
+    assert not torch.equal(first, grad)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 20, 100])
+@pytest.mark.parametrize("k", [0.25, 1.0, 4.0])
+def test_latent_kernel_agrees_with_the_distributions(n: int, k: float) -> None:
+    from hyperwrap.kernels.triton_latent import sample_and_score
+
+    encoded = torch.randn(37, 2 * n).cuda()
+    encoded[0, :n] = 0
+    noise, weights = torch.randn(37, n).cuda(), torch.randn(37, n + 3).cuda()
+    noise[1] = 0
+
+    def by_kernel(e: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return sample_and_score(e, noise, k**0.5)
+
+    def by_formula(e: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        e, scale = e.double(), torch.nn.functional.softplus(e[:, n:].double())
+        v = scale * noise.double()
+        z, log_sinhc = hw.lorentz.wrap_and_log_det(hw.lorentz.exp0(e[:, :n], k=k), v, k=k)
+        base = torch.distributions.Normal(0.0, scale).log_prob(v).sum(-1)
+        prior = hw.WrappedNormal(
+            hw.lorentz.origin(n, k=k, dtype=z.dtype, device=z.device), 1.0, k=k
+        )
+        return z, base - (n - 1) * log_sinhc, prior.log_prob(z)
+
+    results = []
+    for f in (by_kernel, by_formula):
+        e = encoded.clone().requires_grad_()
+        z, log_q, log_p = f(e)
+        total = (torch.cat([z, log_q[:, None], log_p[:, None]], -1) * weights).sum()
+        (grad,) = torch.autograd.grad(total, e)
+        results.append([z.float(), log_q.float(), log_p.float(), grad.float()])
+    for a, b in zip(*results, strict=True):
+        assert (a - b).norm() <= 1e-5 * b.norm()
+
+
+@pytest.mark.parametrize(
+    "latent", [hw.Hyperbolic(3), hw.Euclidean(3)], ids=["hyperbolic", "vanilla"]
+)
+def test_training_by_graph_learns_and_resumes(latent: hw.Hyperbolic, tmp_path) -> None:
+    data = (torch.rand(64, 20, generator=torch.Generator().manual_seed(0)) < 0.3).float().cuda()
+
+    def trainer(folder: Path) -> Trainer:
+        torch.manual_seed(0)
+        stack = (2,)
+        encoder = mlp([20, 16, latent.encoder_outputs], stack=stack)
+        vae = hw.VAE(encoder, mlp([latent.decoder_inputs, 16, 20], stack=stack), latent).cuda()
+        return Trainer(vae, lambda step: data.expand(2, 64, 20), Training(steps=300), folder)
+
+    whole = trainer(tmp_path / "whole")
+    reports = list(whole.run(report_every=50, save_every=100))
+    assert min(reports[-1].elbo) > max(reports[0].elbo)
+    broken = trainer(tmp_path / "broken")
+    for report in broken.run(report_every=50, save_every=100):
+        if report.step == 150:
+            break
+    resumed = trainer(tmp_path / "broken")
+    assert resumed.step == 100
+    list(resumed.run(report_every=50, save_every=100))
+    for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+# --- embeddings -------------------------------------------------------------------------------
+
+DEVICE = "cuda"
+NODES = 40
+KINDS = [
+    embedding.Kind(geometry, covariance)
+    for geometry in ("hyperbolic", "euclidean")
+    for covariance in ("diagonal", "scalar", "none")
+]
+RECIPES = {
+    "softmax": Recipe(epochs=8, batch=24, group=8, negatives=20),
+    "hinge": Recipe(
+        objective="hinge", epochs=8, batch=24, group=8, draws=7, margin=3.0, radius=4.3, decay=False
+    ),
+}
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda k: f"{k.geometry}-{k.covariance}")
+each_recipe = pytest.mark.parametrize("objective", RECIPES)
+CASES = [*((kind, 5) for kind in KINDS), *((KINDS[0], n) for n in (1, 2, 20))]
+each_case = pytest.mark.parametrize(  # every kernel is compiled anew for each
+    ("kind", "n"), CASES, ids=[f"{kind.geometry}-{kind.covariance}-{n}" for kind, n in CASES]
+)
+
+
+def _edges(count: int = 200) -> torch.Tensor:
+    """From the second half of the nodes to the first."""
+    half, generator = NODES // 2, torch.Generator().manual_seed(0)
+    ends = torch.randint(half, (count, 2), generator=generator)
+    return torch.stack([ends[:, 0] + half, ends[:, 1]], 1)
+
+
+def _trainer(kind: Any, objective: str, device: str, n: int = 5, **options: Any) -> Any:
+    settings = {"recipe": RECIPES[objective], "weights": torch.linspace(0.1, 1, 200), **options}
+    return embedding.Trainer(_edges(), NODES, n, kind, device=device, **settings)
+
+
+def _spread_out(trainer: Any, radius: float) -> Any:
+    """Nodes within the radius; each of the second half less than 1 from one of the first."""
+    generator = torch.Generator().manual_seed(1)
+    h = torch.randn(trainer.h.shape, generator=generator)
+    h *= radius * torch.rand(len(h), 1, generator=generator) / h.norm(dim=1, keepdim=True)
+    first = h[: len(h) // 2]
+    near = 0.3 * torch.randn(first.shape, generator=generator)
+    h[len(h) // 2 :] = first + near * torch.exp(-first.norm(dim=1, keepdim=True))
+    trainer.h.copy_(h)
+    trainer.log_scale.copy_(0.3 * torch.randn(trainer.log_scale.shape, generator=generator) - 0.5)
+    trainer.optimiser = trainer._optimiser()
+    return trainer
+
+
+def _in_float64(trainer: Any) -> Any:
+    trainer.h, trainer.log_scale = trainer.h.double(), trainer.log_scale.double()
+    trainer._grad = Gradient(trainer.h, trainer.log_scale)
+    trainer.optimiser = trainer._optimiser()
+    return trainer
+
+
+def _first_block(trainer: Any) -> Any:
+    size = trainer.steps * trainer.groups * trainer.group
+    order = torch.stack([trainer._randperm(size) for _ in range(trainer.copies)])
+    return trainer._block(order.view(trainer.copies, trainer.steps, trainer.groups, trainer.group))
+
+
+def _there(block: Any) -> Any:
+    """The block as the kernels want it."""
+    integers = {"edges": block.edges.int(), "negatives": block.negatives.int()}
+    return type(block)(*(x.to(DEVICE) for x in block._replace(**integers)))
+
+
+def _apart(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """The length of the difference over the length."""
+    expected = expected.double()
+    if not expected.any():
+        return float(found.double().norm())
+    return float((found.double().cpu() - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("radius", [2.0, 9.0])
+@each_case
+@each_recipe
+def test_embedding_gradients_agree_with_the_formulas(
+    objective: str, kind: Any, n: int, radius: float
+) -> None:
+    here, there = _trainer(kind, objective, "cpu", n), _trainer(kind, objective, DEVICE, n)
+    _spread_out(there, radius)
+    _in_float64(_spread_out(here, radius))
+    block = _first_block(here)
+    inputs = [(b.edges[0], b.negatives[0], b.noise[0], b.weight[0]) for b in (block, _there(block))]
+    loss = torch.full_like(block.loss[0], torch.nan).to(DEVICE)
+    expected = here._gradient(*inputs[0])
+    at = (there.recipe, there.h, there.log_scale)
+    there._kernels.gradient(*at, *inputs[1], there._known, there._grad, loss)
+    slack = 3e-6 * (1 + math.exp(radius) / 10)
+    assert _apart(loss, expected) < slack
+    assert _apart(there._grad.centre, here._grad.centre) < slack
+    assert _apart(there._grad.log_scale, here._grad.log_scale) < slack
+
+
+@pytest.mark.parametrize("radius", [1e-3, 2.0, 9.0])
+@each_case
+@each_recipe
+def test_embedding_updates_agree_with_the_formulas(
+    objective: str, kind: Any, n: int, radius: float
+) -> None:
+    """Three steps with random gradients; some nodes have none, one sits at the origin."""
+    here, there = _trainer(kind, objective, "cpu", n), _trainer(kind, objective, DEVICE, n)
+    for trainer in (here, there):
+        _spread_out(trainer, min(radius, 4.0) if objective == "hinge" else radius)
+        trainer.h[0] = 0
+    _in_float64(here)
+    for step in range(1, 4):
+        centre, log_scale = torch.randn(here.h.shape), torch.randn(here.log_scale.shape)
+        centre[5:9] = log_scale[5:9] = 0
+        if kind.covariance == "none":
+            log_scale.zero_()
+        for trainer in (here, there):
+            trainer._grad.centre += centre.to(trainer.device)
+            trainer._grad.log_scale += log_scale.to(trainer.device)
+            rates = torch.tensor(trainer._rates(step), device=trainer.device)
+            trainer.optimiser.update(trainer.h, trainer.log_scale, trainer._grad, rates)
+        assert _apart(there.h, here.h) < 1e-5
+        assert _apart(there.log_scale, here.log_scale) < 1e-5
+        assert not there._grad.centre.any()
+        assert not there._grad.log_scale.any()
+    for name, state in here.optimiser.state.items():
+        assert _apart(there.optimiser.state[name], state) < 1e-4
+
+
+@pytest.mark.parametrize("draws", [6, 50])
+@each_case
+def test_embedding_energies_agree_with_the_formulas(kind: Any, n: int, draws: int) -> None:
+    there = _trainer(kind, "softmax", DEVICE, n)
+    _spread_out(there, 6.0)
+    sources, noise = torch.tensor([3, 0, 39, 21, 3]), torch.randn(5, draws, n)
+    found = energies(there.h, there.log_scale, kind, sources.to(DEVICE), noise.to(DEVICE))
+    wide = (there.h.cpu().double(), there.log_scale.cpu().double())
+    assert _apart(found, energies(*wide, kind, sources, noise.double())) < 1e-4
+
+
+@each_kind
+@each_recipe
+def test_embedding_steps_agree_with_the_cpu(objective: str, kind: Any) -> None:
+    """The same batches and noise lead to the same place, copies included."""
+    recipe = RECIPES[objective].but(burn_in=0)
+    here, there = (
+        _trainer(kind, objective, device, recipe=recipe, copies=2) for device in ("cpu", DEVICE)
+    )
+    for trainer in (here, there):
+        _spread_out(trainer, 2.0)
+    block = _first_block(here)
+    blocks = {here: block, there: _there(block)}
+    for trainer, batches in blocks.items():
+        for t in range(trainer.steps):
+            trainer._one_step(batches, t)
+    assert _apart(there.h, here.h) < 1e-3
+    assert _apart(there.log_scale, here.log_scale) < 1e-3
+    assert _apart(blocks[there].loss, block.loss) < 1e-3
+
+
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[2]], ids=["gaussian", "point"])
+@each_recipe
+def test_embedding_training_by_graph_learns_and_resumes(
+    objective: str, kind: Any, tmp_path: Path
+) -> None:
+    # Sums on a GPU come in any order; large steps would make much of such differences.
+    small = {"learning_rate": 0.01, "scale_learning_rate": 0.01, "eps": 0.1}
+    recipe = RECIPES[objective].but(epochs=20, burn_in=2, **small)
+
+    def trainer(folder: Path) -> Any:
+        return _trainer(kind, objective, DEVICE, recipe=recipe, copies=2, folder=folder)
+
+    whole = trainer(tmp_path / "whole")
+    reports = list(whole.run())
+    assert max(reports[-1].loss) < min(reports[0].loss)
+    for report in trainer(tmp_path / "broken").run(save_every=5):
+        if report.epoch == 12:
+            break
+    resumed = trainer(tmp_path / "broken")
+    assert resumed.epoch == 10
+    list(resumed.run())
+    assert _apart(resumed.h, whole.h.cpu()) < 0.02
+    assert resumed.step == whole.step
+
+
+@pytest.mark.parametrize("count", [1, 3, 7, 21])
+@each_recipe
+def test_few_edges_are_enough_on_a_gpu(objective: str, count: int) -> None:
+    trainer = embedding.Trainer(_edges(count), NODES, 2, recipe=RECIPES[objective], device=DEVICE)
+    list(trainer.run())
+    assert torch.isfinite(trainer.h).all()
+
+
+@each_recipe
+def test_a_checkpoint_of_the_cpu_is_refused_on_a_gpu(objective: str, tmp_path: Path) -> None:
+    """The random numbers of one are not those of the other."""
+    list(_trainer(KINDS[0], objective, "cpu", folder=tmp_path).run())
+    with pytest.raises(hw.errors.UserError):
+        _trainer(KINDS[0], objective, DEVICE, folder=tmp_path)
+
+
+@each_kind
+def test_embedding_evaluation_agrees_with_the_cpu(kind: Any) -> None:
+    trainer = _trainer(kind, "softmax", DEVICE)
+    _spread_out(trainer, 3.0)
+    h, log_scale, edges = trainer.h, trainer.log_scale, _edges().unique(dim=0)
+    there = evaluate(h, log_scale, kind, edges, draws=400)
+    here = evaluate(h.cpu(), log_scale.cpu(), kind, edges, draws=400)
+    error = 4 * (here.mean_average_precision_error + there.mean_average_precision_error)
+    assert abs(here.mean_average_precision - there.mean_average_precision) <= error + 1e-4
+    assert (
+        abs(here.mean_rank - there.mean_rank)
+        <= 4 * (here.mean_rank_error + there.mean_rank_error) + 1e-3
+    )
+    assert (here.sources, here.pairs) == (there.sources, there.pairs)
+
+
+def test_far_out_on_a_gpu_there_is_no_nan() -> None:
+    """Squares of what a node sees of another overflow float32 where they are 44 apart."""
+    for kind in KINDS[:3]:
+        trainer = _trainer(
+            kind, "softmax", DEVICE, recipe=RECIPES["softmax"].but(initial_spread=9.0)
+        )
+        list(trainer.run())
+        assert torch.isfinite(trainer.h).all()
+        assert torch.isfinite(trainer.log_scale).all()
