@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import torch
 
-from hyperwrap.vae import VAE, Euclidean, Hyperbolic, Latent, mlp
+from hyperwrap.vae import VAE, EuclideanLatent, HyperbolicLatent, Latent, mlp
 from hyperwrap.vae.train import Trainer, Training
 
 BATCH, STACKED, MODELS = 100, 5, 4
@@ -52,7 +52,9 @@ def _row(n: int, seeds: int, device: str, turns: int) -> Row:
 
 def _turns(n: int, seeds: int, device: str, turns: int) -> list[tuple[float, float]]:
     """Seconds of a vanilla and a hyperbolic step, turn by turn, of one pair of models."""
-    vanilla, hyperbolic = (_trainer(space(n), seeds, device) for space in (Euclidean, Hyperbolic))
+    vanilla, hyperbolic = (
+        _trainer(space(n), seeds, device) for space in (EuclideanLatent, HyperbolicLatent)
+    )
     steps = 200 if device == "cuda" else 5
     pairs = [(_seconds(vanilla, steps), _seconds(hyperbolic, steps)) for _ in range(turns + 1)]
     return pairs[1:]  # the first allocates and, on a GPU, compiles and records

@@ -5,7 +5,7 @@ paper as printed. At radius 40 they cancel 70 digits, so 30 good ones remain.
 
 A vector is a list of mpmath numbers, made without rounding from the floats of a tensor. Points
 and tangent vectors come as their *space parts*: the time part of a point is
-``√(1/k + |x|²)``, that of a tangent vector ``u`` at ``x`` is ``⟨x, u⟩/x₀``.
+``√(1/c + |x|²)``, that of a tangent vector ``u`` at ``x`` is ``⟨x, u⟩/x₀``.
 """
 
 from collections.abc import Callable, Sequence
@@ -70,8 +70,8 @@ def inner(u: Vector, v: Vector) -> Number:
     return dot(u[1:], v[1:]) - u[0] * v[0]
 
 
-def point(space: Vector, k: Number = 1) -> Vector:
-    return [mp.sqrt(1 / mp.mpf(k) + dot(space, space)), *space]
+def point(space: Vector, c: Number = 1) -> Vector:
+    return [mp.sqrt(1 / mp.mpf(c) + dot(space, space)), *space]
 
 
 def tangent(x: Vector, space: Vector) -> Vector:
@@ -82,50 +82,50 @@ def tangent(x: Vector, space: Vector) -> Vector:
 # --- geometry: space parts in, ambient vectors out ----------------------------------------------
 
 
-def dist(x: Vector, y: Vector, k: Number = 1) -> Number:
-    k = mp.mpf(k)
-    return mp.acosh(max(mp.one, -k * inner(point(x, k), point(y, k)))) / mp.sqrt(k)
+def dist(x: Vector, y: Vector, c: Number = 1) -> Number:
+    c = mp.mpf(c)
+    return mp.acosh(max(mp.one, -c * inner(point(x, c), point(y, c)))) / mp.sqrt(c)
 
 
-def exp(x: Vector, u: Vector, k: Number = 1) -> Vector:
-    c, p = mp.sqrt(k), point(x, k)
+def exp(x: Vector, u: Vector, c: Number = 1) -> Vector:
+    root, p = mp.sqrt(c), point(x, c)
     w = tangent(p, u)
-    r = c * mp.sqrt(max(mp.zero, inner(w, w)))
+    r = root * mp.sqrt(max(mp.zero, inner(w, w)))
     return combine((mp.cosh(r), p), (sinhc(r), w))
 
 
-def log(x: Vector, y: Vector, k: Number = 1) -> Vector:
-    k = mp.mpf(k)
-    p, q = point(x, k), point(y, k)
-    alpha = max(mp.one, -k * inner(p, q))
+def log(x: Vector, y: Vector, c: Number = 1) -> Vector:
+    c = mp.mpf(c)
+    p, q = point(x, c), point(y, c)
+    alpha = max(mp.one, -c * inner(p, q))
     if alpha == 1:
         return [mp.zero] * len(p)
     factor = mp.acosh(alpha) / mp.sqrt(alpha**2 - 1)
     return combine((factor, q), (-factor * alpha, p))
 
 
-def transport(x: Vector, y: Vector, u: Vector, k: Number = 1) -> Vector:
-    k = mp.mpf(k)
-    p, q = point(x, k), point(y, k)
+def transport(x: Vector, y: Vector, u: Vector, c: Number = 1) -> Vector:
+    c = mp.mpf(c)
+    p, q = point(x, c), point(y, c)
     w = tangent(p, u)
-    factor = k * inner(q, w) / (1 - k * inner(p, q))
+    factor = c * inner(q, w) / (1 - c * inner(p, q))
     return combine((mp.one, w), (factor, p), (factor, q))
 
 
-def push(x: Vector, v: Vector, k: Number = 1) -> Vector:
-    return transport([mp.zero] * len(x), x, v, k)
+def push(x: Vector, v: Vector, c: Number = 1) -> Vector:
+    return transport([mp.zero] * len(x), x, v, c)
 
 
-def pull(x: Vector, u: Vector, k: Number = 1) -> Vector:
-    return transport(x, [mp.zero] * len(x), u, k)[1:]
+def pull(x: Vector, u: Vector, c: Number = 1) -> Vector:
+    return transport(x, [mp.zero] * len(x), u, c)[1:]
 
 
-def wrap(x: Vector, v: Vector, k: Number = 1) -> Vector:
-    return exp(x, push(x, v, k)[1:], k)
+def wrap(x: Vector, v: Vector, c: Number = 1) -> Vector:
+    return exp(x, push(x, v, c)[1:], c)
 
 
-def unwrap(x: Vector, y: Vector, k: Number = 1) -> Vector:
-    return pull(x, log(x, y, k)[1:], k)
+def unwrap(x: Vector, y: Vector, c: Number = 1) -> Vector:
+    return pull(x, log(x, y, c)[1:], c)
 
 
 # --- functions of a radius ----------------------------------------------------------------------
@@ -195,20 +195,20 @@ def _normal(square: Number, log_det_root: Number, n: int) -> Number:
     return -square / 2 - log_det_root - n * mp.log(2 * mp.pi) / 2
 
 
-def log_prob(z: Vector, mu: Vector, base: LogDensity, k: Number = 1) -> Number:
+def log_prob(z: Vector, mu: Vector, base: LogDensity, c: Number = 1) -> Number:
     """Algorithm 2 for the space parts of ``z`` and ``μ``."""
-    return log_prob_of_tangent(unwrap(mu, z, k), base, k)
+    return log_prob_of_tangent(unwrap(mu, z, c), base, c)
 
 
-def log_prob_of_tangent(v: Vector, base: LogDensity, k: Number = 1) -> Number:
-    return base(v) - (len(v) - 1) * log_sinhc(mp.sqrt(k) * length(v))
+def log_prob_of_tangent(v: Vector, base: LogDensity, c: Number = 1) -> Number:
+    return base(v) - (len(v) - 1) * log_sinhc(mp.sqrt(c) * length(v))
 
 
-def mean_log_sinhc(variances: Sequence[float], k: float = 1.0) -> float:
-    """``E[log sinhc(√k|v|)]`` for ``v ~ N(0, diag)``, by quadrature; isotropic, or n = 2."""
+def mean_log_sinhc(variances: Sequence[float], c: float = 1.0) -> float:
+    """``E[log sinhc(√c|v|)]`` for ``v ~ N(0, diag)``, by quadrature; isotropic, or n = 2."""
     ctx: Any = MPContext()
     ctx.dps = 20
-    n, root = len(variances), ctx.sqrt(k)
+    n, root = len(variances), ctx.sqrt(c)
 
     def g(r: Number) -> Number:
         return ctx.log(ctx.sinh(root * r) / (root * r)) if r else ctx.zero

@@ -44,20 +44,20 @@ def _diag(low: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Case:
-    """A wrapped law: what Σ or the base law is, where the centre is, and the curvature ``−k``.
+    """A wrapped law: what Σ or the base law is, where the centre is, and the curvature ``−c``.
 
     ``base()`` is the same law on ``R^n`` by torch alone, the independent witness.
     """
 
     form: str
     n: int
-    k: float = 1.0
+    c: float = 1.0
     radius: float = 1.0
     batch: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         batch = "x".join(map(str, self.batch)) or "single"
-        return f"{self.form}-n{self.n}-k{self.k:g}-R{self.radius:g}-{batch}"
+        return f"{self.form}-n{self.n}-c{self.c:g}-R{self.radius:g}-{batch}"
 
     @property
     def is_normal(self) -> bool:
@@ -75,16 +75,16 @@ class Case:
     def loc(self, dtype: torch.dtype = torch.float64) -> Tensor:
         shape = (*self.batch, self.n)
         v = torch.randn(shape, generator=self.generator(), dtype=dtype)
-        return hw.lorentz.exp0(self.radius * v / v.norm(dim=-1, keepdim=True), k=self.k)
+        return hw.lorentz.exp0(self.radius * v / v.norm(dim=-1, keepdim=True), c=self.c)
 
     def law(self, dtype: torch.dtype = torch.float64, *, validate_args: bool | None = None) -> Any:
         """The `WrappedNormal` or `Wrapped` of this case."""
         loc, low = self.loc(dtype), self.tril(dtype)
         if not self.is_normal:
             base = BASE_LAWS[self.form](low)
-            return hw.Wrapped(base, loc, k=self.k, validate_args=validate_args)
+            return hw.Wrapped(base, loc, c=self.c, validate_args=validate_args)
         sigma = SIGMA_FORMS[self.form](low)
-        return hw.WrappedNormal(loc, **sigma, k=self.k, validate_args=validate_args)
+        return hw.WrappedNormal(loc, **sigma, c=self.c, validate_args=validate_args)
 
     def base(self, dtype: torch.dtype = torch.float64) -> Distribution:
         low = self.tril(dtype)
@@ -107,31 +107,31 @@ class Case:
 CASES = [
     Case("scale", n=1),
     Case("scale", n=2, radius=0.0),
-    Case("scale", n=2, k=0.25, radius=3.0),
-    Case("scale", n=3, k=4.0, batch=(4,)),
+    Case("scale", n=2, c=0.25, radius=3.0),
+    Case("scale", n=3, c=4.0, batch=(4,)),
     Case("scale", n=5, batch=(2, 3)),
-    Case("scalar", n=1, k=4.0, radius=0.0),
+    Case("scalar", n=1, c=4.0, radius=0.0),
     Case("scalar", n=2, radius=0.0),
-    Case("scalar", n=3, k=0.25, radius=0.0),
-    Case("scalar", n=5, k=4.0, batch=(3,)),
-    Case("scale_tril", n=1, k=0.25),
-    Case("scale_tril", n=2, k=4.0),
+    Case("scalar", n=3, c=0.25, radius=0.0),
+    Case("scalar", n=5, c=4.0, batch=(3,)),
+    Case("scale_tril", n=1, c=0.25),
+    Case("scale_tril", n=2, c=4.0),
     Case("scale_tril", n=3, radius=0.0),
     Case("scale_tril", n=5, batch=(2, 1)),
-    Case("covariance_matrix", n=2, k=0.25, batch=(3,)),
-    Case("covariance_matrix", n=3, k=4.0),
+    Case("covariance_matrix", n=2, c=0.25, batch=(3,)),
+    Case("covariance_matrix", n=3, c=4.0),
     Case("covariance_matrix", n=5, radius=3.0),
-    Case("precision_matrix", n=2, k=4.0, radius=0.0, batch=(2,)),
-    Case("precision_matrix", n=3, k=0.25),
+    Case("precision_matrix", n=2, c=4.0, radius=0.0, batch=(2,)),
+    Case("precision_matrix", n=3, c=0.25),
     Case("precision_matrix", n=5),
-    Case("laplace", n=1, k=0.25),
+    Case("laplace", n=1, c=0.25),
     Case("laplace", n=2),
-    Case("laplace", n=3, k=4.0, batch=(3,)),
-    Case("cauchy", n=2, k=0.25),
+    Case("laplace", n=3, c=4.0, batch=(3,)),
+    Case("cauchy", n=2, c=0.25),
     Case("cauchy", n=3, radius=0.0),
-    Case("student", n=2, k=4.0),
+    Case("student", n=2, c=4.0),
     Case("student", n=5, batch=(2, 2)),
-    Case("gaussian", n=2, k=0.25, radius=0.0),
-    Case("gaussian", n=5, k=4.0, batch=(3,)),
+    Case("gaussian", n=2, c=0.25, radius=0.0),
+    Case("gaussian", n=5, c=4.0, batch=(3,)),
 ]
 NORMAL_CASES = [case for case in CASES if case.is_normal]

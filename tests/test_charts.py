@@ -22,26 +22,26 @@ def square(a: Tensor) -> Tensor:
     return a.square().sum(-1)
 
 
-def poincare_distance(a: Tensor, b: Tensor, k: float) -> Tensor:
-    ratio = k * square(a - b) / ((1 - k * square(a)) * (1 - k * square(b)))
-    return torch.acosh(1 + 2 * ratio) / math.sqrt(k)
+def poincare_distance(a: Tensor, b: Tensor, c: float) -> Tensor:
+    ratio = c * square(a - b) / ((1 - c * square(a)) * (1 - c * square(b)))
+    return torch.acosh(1 + 2 * ratio) / math.sqrt(c)
 
 
-def klein_distance(a: Tensor, b: Tensor, k: float) -> Tensor:
-    top = 1 - k * (a * b).sum(-1)
-    return torch.acosh(top / ((1 - k * square(a)) * (1 - k * square(b))).sqrt()) / math.sqrt(k)
+def klein_distance(a: Tensor, b: Tensor, c: float) -> Tensor:
+    top = 1 - c * (a * b).sum(-1)
+    return torch.acosh(top / ((1 - c * square(a)) * (1 - c * square(b))).sqrt()) / math.sqrt(c)
 
 
-def halfspace_distance(a: Tensor, b: Tensor, k: float) -> Tensor:
-    return torch.acosh(1 + square(a - b) / (2 * a[..., -1] * b[..., -1])) / math.sqrt(k)
+def halfspace_distance(a: Tensor, b: Tensor, c: float) -> Tensor:
+    return torch.acosh(1 + square(a - b) / (2 * a[..., -1] * b[..., -1])) / math.sqrt(c)
 
 
-def lorentz_distance(a: Tensor, b: Tensor, k: float) -> Tensor:
-    a0, b0 = (1 / k + square(a)).sqrt(), (1 / k + square(b)).sqrt()
-    return torch.acosh(k * (a0 * b0 - (a * b).sum(-1))) / math.sqrt(k)
+def lorentz_distance(a: Tensor, b: Tensor, c: float) -> Tensor:
+    a0, b0 = (1 / c + square(a)).sqrt(), (1 / c + square(b)).sqrt()
+    return torch.acosh(c * (a0 * b0 - (a * b).sum(-1))) / math.sqrt(c)
 
 
-def space(x: Tensor, *, k: float = 1.0) -> Tensor:
+def space(x: Tensor, *, c: float = 1.0) -> Tensor:
     return x[..., 1:]
 
 
@@ -64,7 +64,7 @@ CHARTS = {
             charts.from_poincare,
             charts.log_volume_poincare,
             poincare_distance,
-            lambda x, k: [xi / (1 + mp.sqrt(k) * x[0]) for xi in x[1:]],
+            lambda x, c: [xi / (1 + mp.sqrt(c) * x[0]) for xi in x[1:]],
         ),
         Chart(
             "klein",
@@ -72,7 +72,7 @@ CHARTS = {
             charts.from_klein,
             charts.log_volume_klein,
             klein_distance,
-            lambda x, k: [xi / (mp.sqrt(k) * x[0]) for xi in x[1:]],
+            lambda x, c: [xi / (mp.sqrt(c) * x[0]) for xi in x[1:]],
         ),
         Chart(
             "halfspace",
@@ -80,7 +80,7 @@ CHARTS = {
             charts.from_halfspace,
             charts.log_volume_halfspace,
             halfspace_distance,
-            lambda x, k: [c / (x[0] - x[-1]) for c in (*x[1:-1], 1 / mp.sqrt(k))],
+            lambda x, c: [c / (x[0] - x[-1]) for c in (*x[1:-1], 1 / mp.sqrt(c))],
         ),
         Chart(
             "lorentz",
@@ -88,7 +88,7 @@ CHARTS = {
             lorentz.lift,
             charts.log_volume_lorentz,
             lorentz_distance,
-            lambda x, k: x[1:],
+            lambda x, c: x[1:],
         ),
     ]
 }
@@ -99,62 +99,62 @@ def chart(request: pytest.FixtureRequest) -> Chart:
     return request.param
 
 
-def some_points(n: int, k: float, count: int = 20, radius: float = 2.5) -> Tensor:
+def some_points(n: int, c: float, count: int = 20, radius: float = 2.5) -> Tensor:
     """Points up to a distance from the origin, the origin and the axes among them."""
     g = torch.Generator().manual_seed(n)
     v = torch.randn(count, n, generator=g, dtype=F64)
     lengths = radius * torch.rand(count, 1, generator=g, dtype=F64)
     v = lengths * v / v.norm(dim=-1, keepdim=True)
     axes = torch.cat([torch.zeros(1, n, dtype=F64), torch.eye(n, dtype=F64)])
-    return lorentz.exp0(torch.cat([v, axes, -axes[1:]]), k=k)
+    return lorentz.exp0(torch.cat([v, axes, -axes[1:]]), c=c)
 
 
 # --- round trips and distances ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("k", CURVATURES)
+@pytest.mark.parametrize("c", CURVATURES)
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
-def test_there_and_back(chart: Chart, n: int, k: float):
-    x = some_points(n, k)
-    y = chart.to(x, k=k)
+def test_there_and_back(chart: Chart, n: int, c: float):
+    x = some_points(n, c)
+    y = chart.to(x, c=c)
     assert y.shape == (len(x), n)
-    torch.testing.assert_close(chart.back(y, k=k), x)
-    torch.testing.assert_close(chart.to(chart.back(y, k=k), k=k), y)
+    torch.testing.assert_close(chart.back(y, c=c), x)
+    torch.testing.assert_close(chart.to(chart.back(y, c=c), c=c), y)
 
 
-@pytest.mark.parametrize("k", CURVATURES)
+@pytest.mark.parametrize("c", CURVATURES)
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
-def test_the_closed_form_distance_of_the_chart_is_the_distance(chart: Chart, n: int, k: float):
-    x = some_points(n, k)
+def test_the_closed_form_distance_of_the_chart_is_the_distance(chart: Chart, n: int, c: float):
+    x = some_points(n, c)
     first, second = x[: len(x) // 2], x[-(len(x) // 2) :]
-    expected = lorentz.dist(first, second, k=k)
-    found = chart.distance(chart.to(first, k=k), chart.to(second, k=k), k)
+    expected = lorentz.dist(first, second, c=c)
+    found = chart.distance(chart.to(first, c=c), chart.to(second, c=c), c)
     assert (expected > 1e-3).all()
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=0)
 
 
-@pytest.mark.parametrize("k", CURVATURES)
-def test_charts_match_the_textbook_map(chart: Chart, k: float):
-    x = some_points(3, k)
+@pytest.mark.parametrize("c", CURVATURES)
+def test_charts_match_the_textbook_map(chart: Chart, c: float):
+    x = some_points(3, c)
     expected = reference.over_rows(
-        lambda s: chart.textbook(reference.point(s, k), mp.mpf(k)), x[..., 1:]
+        lambda s: chart.textbook(reference.point(s, c), mp.mpf(c)), x[..., 1:]
     )
-    torch.testing.assert_close(chart.to(x, k=k), expected, rtol=1e-13, atol=1e-15)
+    torch.testing.assert_close(chart.to(x, c=c), expected, rtol=1e-13, atol=1e-15)
 
 
-@pytest.mark.parametrize("k", CURVATURES)
-def test_images_lie_in_the_chart(k: float):
-    x = some_points(3, k, radius=6.0)
-    assert (charts.to_poincare(x, k=k).norm(dim=-1) < 1 / math.sqrt(k)).all()
-    assert (charts.to_klein(x, k=k).norm(dim=-1) < 1 / math.sqrt(k)).all()
-    assert (charts.to_halfspace(x, k=k)[..., -1] > 0).all()
+@pytest.mark.parametrize("c", CURVATURES)
+def test_images_lie_in_the_chart(c: float):
+    x = some_points(3, c, radius=6.0)
+    assert (charts.to_poincare(x, c=c).norm(dim=-1) < 1 / math.sqrt(c)).all()
+    assert (charts.to_klein(x, c=c).norm(dim=-1) < 1 / math.sqrt(c)).all()
+    assert (charts.to_halfspace(x, c=c)[..., -1] > 0).all()
 
 
 def test_the_origin_is_the_centre_of_the_balls_and_i_in_the_halfspace():
-    o = lorentz.origin(3, k=4.0)
-    assert charts.to_poincare(o, k=4.0).tolist() == [0, 0, 0]
-    assert charts.to_klein(o, k=4.0).tolist() == [0, 0, 0]
-    assert charts.to_halfspace(o, k=4.0).tolist() == [0, 0, 1]
+    o = lorentz.origin(3, c=4.0)
+    assert charts.to_poincare(o, c=4.0).tolist() == [0, 0, 0]
+    assert charts.to_klein(o, c=4.0).tolist() == [0, 0, 0]
+    assert charts.to_halfspace(o, c=4.0).tolist() == [0, 0, 1]
 
 
 # --- the metric, with autograd as witness -------------------------------------------------------
@@ -168,40 +168,40 @@ def gram(f: Callable[[Tensor], Tensor], y: Tensor) -> Tensor:
     return j.mT @ (eta[:, None] * j)
 
 
-@pytest.mark.parametrize("k", CURVATURES)
+@pytest.mark.parametrize("c", CURVATURES)
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
-def test_log_volume_is_half_the_log_determinant_of_the_metric(chart: Chart, n: int, k: float):
-    y = chart.to(some_points(n, k), k=k)
-    metric = gram(lambda t: chart.back(t, k=k), y)
-    torch.testing.assert_close(chart.log_volume(y, k=k), metric.logdet() / 2, rtol=1e-9, atol=1e-9)
+def test_log_volume_is_half_the_log_determinant_of_the_metric(chart: Chart, n: int, c: float):
+    y = chart.to(some_points(n, c), c=c)
+    metric = gram(lambda t: chart.back(t, c=c), y)
+    torch.testing.assert_close(chart.log_volume(y, c=c), metric.logdet() / 2, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("k", CURVATURES)
-def test_poincare_and_halfspace_are_conformal(k: float):
-    x = some_points(3, k)
+@pytest.mark.parametrize("c", CURVATURES)
+def test_poincare_and_halfspace_are_conformal(c: float):
+    x = some_points(3, c)
     eye = torch.eye(3, dtype=F64)
-    y = charts.to_poincare(x, k=k)
-    factor = 4 / (1 - k * square(y)).square()
+    y = charts.to_poincare(x, c=c)
+    factor = 4 / (1 - c * square(y)).square()
     torch.testing.assert_close(
-        gram(lambda t: charts.from_poincare(t, k=k), y), factor[:, None, None] * eye
+        gram(lambda t: charts.from_poincare(t, c=c), y), factor[:, None, None] * eye
     )
-    y = charts.to_halfspace(x, k=k)
-    factor = 1 / (k * y[..., -1].square())
+    y = charts.to_halfspace(x, c=c)
+    factor = 1 / (c * y[..., -1].square())
     torch.testing.assert_close(
-        gram(lambda t: charts.from_halfspace(t, k=k), y),
+        gram(lambda t: charts.from_halfspace(t, c=c), y),
         factor[:, None, None] * eye,
         atol=1e-9,
         rtol=1e-9,
     )
 
 
-@pytest.mark.parametrize("k", CURVATURES)
-def test_the_derivatives_of_there_and_back_are_inverse_to_each_other(chart: Chart, k: float):
+@pytest.mark.parametrize("c", CURVATURES)
+def test_the_derivatives_of_there_and_back_are_inverse_to_each_other(chart: Chart, c: float):
     """Also at the origin and on the axes, where a chart may change formulas."""
-    y = chart.to(some_points(3, k), k=k)
-    s = chart.back(y, k=k)[..., 1:]
-    there = torch.func.vmap(torch.func.jacrev(lambda t: chart.to(lorentz.lift(t, k=k), k=k)))(s)
-    back = torch.func.vmap(torch.func.jacrev(lambda t: chart.back(t, k=k)[..., 1:]))(y)
+    y = chart.to(some_points(3, c), c=c)
+    s = chart.back(y, c=c)[..., 1:]
+    there = torch.func.vmap(torch.func.jacrev(lambda t: chart.to(lorentz.lift(t, c=c), c=c)))(s)
+    back = torch.func.vmap(torch.func.jacrev(lambda t: chart.back(t, c=c)[..., 1:]))(y)
     eye = torch.eye(3, dtype=F64).expand_as(there)
     torch.testing.assert_close(there @ back, eye, rtol=0, atol=1e-9)
 
@@ -209,27 +209,27 @@ def test_the_derivatives_of_there_and_back_are_inverse_to_each_other(chart: Char
 @pytest.mark.parametrize("at", [[0.3, -0.2], [0.0, 0.0], [0.4, 0.0], [0.0, 0.4]], ids=str)
 def test_first_and_second_derivatives_reach_points_and_curvature(chart: Chart, at: list[float]):
     s = torch.tensor(at, dtype=F64, requires_grad=True)
-    k = torch.tensor(0.7, dtype=F64, requires_grad=True)
+    c = torch.tensor(0.7, dtype=F64, requires_grad=True)
 
-    def there(s: Tensor, k: Tensor) -> Tensor:
-        return chart.to(lorentz.lift(s, k=k), k=k)
+    def there(s: Tensor, c: Tensor) -> Tensor:
+        return chart.to(lorentz.lift(s, c=c), c=c)
 
-    def back(s: Tensor, k: Tensor) -> Tensor:
+    def back(s: Tensor, c: Tensor) -> Tensor:
         y = s + torch.tensor([0.0, 1.0]) if chart.name == "halfspace" else s
-        return torch.cat([chart.back(y, k=k), chart.log_volume(y, k=k).unsqueeze(-1)], -1)
+        return torch.cat([chart.back(y, c=c), chart.log_volume(y, c=c).unsqueeze(-1)], -1)
 
     for f in (there, back):
-        assert gradcheck(f, (s, k))
-        assert gradgradcheck(f, (s, k))
+        assert gradcheck(f, (s, c))
+        assert gradgradcheck(f, (s, c))
 
 
 # --- densities in a chart ----------------------------------------------------------------------
 
 
-def ball_grid(k: float) -> tuple[Tensor, Tensor]:
-    """Points of the ball of radius ``1/√k`` and their Euclidean area weights, polar."""
+def ball_grid(c: float) -> tuple[Tensor, Tensor]:
+    """Points of the ball of radius ``1/√c`` and their Euclidean area weights, polar."""
     nodes, weights = gauss_legendre(200)
-    edge = 1 / math.sqrt(k)
+    edge = 1 / math.sqrt(c)
     r, angle = edge * nodes, torch.arange(256, dtype=F64) * (2 * math.pi / 256)
     y = r[:, None, None] * torch.stack([angle.cos(), angle.sin()], -1)
     area = (edge * weights * r)[:, None].expand(-1, 256) * (2 * math.pi / 256)
@@ -253,15 +253,15 @@ def gauss_legendre(count: int) -> tuple[Tensor, Tensor]:
     return (nodes + 1) / 2, vectors[0].square()
 
 
-@pytest.mark.parametrize("k", CURVATURES)
+@pytest.mark.parametrize("c", CURVATURES)
 @pytest.mark.parametrize("name", ["poincare", "klein", "halfspace"])
-def test_a_density_given_in_a_chart_has_mass_one(name: str, k: float):
+def test_a_density_given_in_a_chart_has_mass_one(name: str, c: float):
     chart = CHARTS[name]
-    tril = torch.tensor([[0.35, 0.0], [0.2, 0.3]], dtype=F64) / math.sqrt(k)
-    loc = lorentz.exp0(torch.tensor([0.4, -0.3], dtype=F64) / math.sqrt(k), k=k)
-    law = hw.WrappedNormal(loc, scale_tril=tril, k=k)
-    y, area = halfspace_grid() if name == "halfspace" else ball_grid(k)
-    density = (law.log_prob(chart.back(y, k=k)) + chart.log_volume(y, k=k)).exp()
+    tril = torch.tensor([[0.35, 0.0], [0.2, 0.3]], dtype=F64) / math.sqrt(c)
+    loc = lorentz.exp0(torch.tensor([0.4, -0.3], dtype=F64) / math.sqrt(c), c=c)
+    law = hw.WrappedNormal(loc, scale_tril=tril, c=c)
+    y, area = halfspace_grid() if name == "halfspace" else ball_grid(c)
+    density = (law.log_prob(chart.back(y, c=c)) + chart.log_volume(y, c=c)).exp()
     assert (density * area).sum().item() == pytest.approx(1, abs=1e-6)
 
 
@@ -299,14 +299,14 @@ def test_leading_dimensions_are_a_batch_also_an_empty_one(chart: Chart, batch: t
 
 
 def test_k_may_be_a_tensor_over_the_batch(chart: Chart):
-    k = torch.tensor([0.25, 1.0, 4.0], dtype=F64)
+    c = torch.tensor([0.25, 1.0, 4.0], dtype=F64)
     y = torch.tensor([[0.1, 0.3], [0.2, 0.1], [-0.2, 0.2]], dtype=F64)
     for i in range(3):
-        ki = k[i].item()
-        x = chart.back(y, k=k)[i]
-        torch.testing.assert_close(x, chart.back(y[i], k=ki))
-        torch.testing.assert_close(chart.to(chart.back(y, k=k), k=k)[i], chart.to(x, k=ki))
-        torch.testing.assert_close(chart.log_volume(y, k=k)[i], chart.log_volume(y[i], k=ki))
+        ki = c[i].item()
+        x = chart.back(y, c=c)[i]
+        torch.testing.assert_close(x, chart.back(y[i], c=ki))
+        torch.testing.assert_close(chart.to(chart.back(y, c=c), c=c)[i], chart.to(x, c=ki))
+        torch.testing.assert_close(chart.log_volume(y, c=c)[i], chart.log_volume(y[i], c=ki))
 
 
 @pytest.mark.parametrize("name", ["poincare", "klein", "halfspace"])
@@ -326,7 +326,7 @@ def test_k_is_keyword_only(name: str):
             f(argument, 4.0)
 
 
-@pytest.mark.parametrize("k", CURVATURES)
+@pytest.mark.parametrize("c", CURVATURES)
 @pytest.mark.parametrize(
     ("back", "y"),
     [
@@ -337,7 +337,7 @@ def test_k_is_keyword_only(name: str):
     ids=["poincare", "klein", "halfspace"],
 )
 def test_coordinates_of_no_point_are_no_point(
-    back: Callable[..., Tensor], y: list[float], k: float
+    back: Callable[..., Tensor], y: list[float], c: float
 ):
-    outside = torch.tensor(y) if back is charts.from_halfspace else torch.tensor(y) / math.sqrt(k)
-    assert back(outside, k=k).isnan().all()
+    outside = torch.tensor(y) if back is charts.from_halfspace else torch.tensor(y) / math.sqrt(c)
+    assert back(outside, c=c).isnan().all()

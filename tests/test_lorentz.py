@@ -26,132 +26,132 @@ def directions(count: int, n: int, seed: int = 0) -> Tensor:
     return d / d.norm(dim=-1, keepdim=True)
 
 
-def points(radius: float, n: int = 3, count: int = 6, *, seed: int = 0, k: float = 1.0) -> Tensor:
+def points(radius: float, n: int = 3, count: int = 6, *, seed: int = 0, c: float = 1.0) -> Tensor:
     """Points at a distance from the origin, by the formula for exp₀."""
-    c = math.sqrt(k)
-    space = math.sinh(c * radius) / c * directions(count, n, seed)
-    return torch.cat([(1 / k + space.square().sum(-1, keepdim=True)).sqrt(), space], -1)
+    root = math.sqrt(c)
+    space = math.sinh(root * radius) / root * directions(count, n, seed)
+    return torch.cat([(1 / c + space.square().sum(-1, keepdim=True)).sqrt(), space], -1)
 
 
 def vectors(size: float, n: int = 3, count: int = 6, *, seed: int = 1) -> Tensor:
     return size * directions(count, n, seed)
 
 
-def rounded(x: Tensor, dtype: torch.dtype, k: float = 1.0) -> Tensor:
+def rounded(x: Tensor, dtype: torch.dtype, c: float = 1.0) -> Tensor:
     """A point whose space part is in the dtype; its time part follows."""
-    return lorentz.lift(x[..., 1:].to(dtype), k=k)
+    return lorentz.lift(x[..., 1:].to(dtype), c=c)
 
 
 # --- identities ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("k", CURVATURES)
+@pytest.mark.parametrize("c", CURVATURES)
 @pytest.mark.parametrize("n", [1, 2, 5])
 class TestIdentities:
     radius = 2.0
 
-    def x(self, n: int, k: float) -> Tensor:
-        return points(self.radius, n, seed=0, k=k)
+    def x(self, n: int, c: float) -> Tensor:
+        return points(self.radius, n, seed=0, c=c)
 
-    def y(self, n: int, k: float) -> Tensor:
-        return points(1.3, n, seed=2, k=k)
+    def y(self, n: int, c: float) -> Tensor:
+        return points(1.3, n, seed=2, c=c)
 
-    def test_points_lie_on_the_hyperboloid(self, n: int, k: float):
-        x = self.x(n, k)
+    def test_points_lie_on_the_hyperboloid(self, n: int, c: float):
+        x = self.x(n, c)
         made = [
-            lorentz.lift(vectors(3.0, n), k=k),
-            lorentz.exp0(vectors(2.0, n), k=k),
-            lorentz.wrap(x, vectors(2.0, n), k=k),
-            lorentz.exp(x, lorentz.push(x, vectors(2.0, n), k=k), k=k),
-            lorentz.origin(n, k=k, dtype=F64).expand(6, n + 1),
+            lorentz.lift(vectors(3.0, n), c=c),
+            lorentz.exp0(vectors(2.0, n), c=c),
+            lorentz.wrap(x, vectors(2.0, n), c=c),
+            lorentz.exp(x, lorentz.transport_from_origin(x, vectors(2.0, n), c=c), c=c),
+            lorentz.origin(n, c=c, dtype=F64).expand(6, n + 1),
         ]
         for z in made:
             assert (z[..., 0] > 0).all()
-            off = (lorentz.inner(z, z) + 1 / k).abs()
+            off = (lorentz.inner(z, z) + 1 / c).abs()
             assert (off <= 1e-14 * z[..., 0].square()).all()
 
-    def test_exp_and_log_are_inverse(self, n: int, k: float):
-        x, y = self.x(n, k), self.y(n, k)
-        torch.testing.assert_close(lorentz.exp(x, lorentz.log(x, y, k=k), k=k), y)
-        u = lorentz.push(x, vectors(1.7, n), k=k)
-        torch.testing.assert_close(lorentz.log(x, lorentz.exp(x, u, k=k), k=k), u)
+    def test_exp_and_log_are_inverse(self, n: int, c: float):
+        x, y = self.x(n, c), self.y(n, c)
+        torch.testing.assert_close(lorentz.exp(x, lorentz.log(x, y, c=c), c=c), y)
+        u = lorentz.transport_from_origin(x, vectors(1.7, n), c=c)
+        torch.testing.assert_close(lorentz.log(x, lorentz.exp(x, u, c=c), c=c), u)
 
     def test_exp0_and_log0_are_inverse_and_agree_with_exp_and_log_at_the_origin(
-        self, n: int, k: float
+        self, n: int, c: float
     ):
-        v, y, o = vectors(1.7, n), self.y(n, k), lorentz.origin(n, k=k, dtype=F64)
-        torch.testing.assert_close(lorentz.log0(lorentz.exp0(v, k=k), k=k), v)
-        torch.testing.assert_close(lorentz.exp0(lorentz.log0(y, k=k), k=k), y)
+        v, y, o = vectors(1.7, n), self.y(n, c), lorentz.origin(n, c=c, dtype=F64)
+        torch.testing.assert_close(lorentz.log0(lorentz.exp0(v, c=c), c=c), v)
+        torch.testing.assert_close(lorentz.exp0(lorentz.log0(y, c=c), c=c), y)
         u = torch.nn.functional.pad(v, (1, 0))
-        torch.testing.assert_close(lorentz.exp(o, u, k=k), lorentz.exp0(v, k=k))
-        torch.testing.assert_close(lorentz.log(o, y, k=k)[..., 1:], lorentz.log0(y, k=k))
+        torch.testing.assert_close(lorentz.exp(o, u, c=c), lorentz.exp0(v, c=c))
+        torch.testing.assert_close(lorentz.log(o, y, c=c)[..., 1:], lorentz.log0(y, c=c))
 
-    def test_wrap_and_unwrap_are_inverse_and_made_of_transport_and_exp(self, n: int, k: float):
-        x, y, v = self.x(n, k), self.y(n, k), vectors(1.7, n)
-        torch.testing.assert_close(lorentz.unwrap(x, lorentz.wrap(x, v, k=k), k=k), v)
-        torch.testing.assert_close(lorentz.wrap(x, lorentz.unwrap(x, y, k=k), k=k), y)
-        o, u = lorentz.origin(n, k=k, dtype=F64), torch.nn.functional.pad(v, (1, 0))
-        carried = lorentz.transport(o, x, u, k=k)
-        torch.testing.assert_close(lorentz.wrap(x, v, k=k), lorentz.exp(x, carried, k=k))
+    def test_wrap_and_unwrap_are_inverse_and_made_of_transport_and_exp(self, n: int, c: float):
+        x, y, v = self.x(n, c), self.y(n, c), vectors(1.7, n)
+        torch.testing.assert_close(lorentz.unwrap(x, lorentz.wrap(x, v, c=c), c=c), v)
+        torch.testing.assert_close(lorentz.wrap(x, lorentz.unwrap(x, y, c=c), c=c), y)
+        o, u = lorentz.origin(n, c=c, dtype=F64), torch.nn.functional.pad(v, (1, 0))
+        carried = lorentz.transport(o, x, u, c=c)
+        torch.testing.assert_close(lorentz.wrap(x, v, c=c), lorentz.exp(x, carried, c=c))
 
     def test_push_and_pull_are_inverse_and_are_transport_from_and_to_the_origin(
-        self, n: int, k: float
+        self, n: int, c: float
     ):
-        x, v, o = self.x(n, k), vectors(1.7, n), lorentz.origin(n, k=k, dtype=F64)
-        u = lorentz.push(x, v, k=k)
-        torch.testing.assert_close(lorentz.pull(x, u, k=k), v)
+        x, v, o = self.x(n, c), vectors(1.7, n), lorentz.origin(n, c=c, dtype=F64)
+        u = lorentz.transport_from_origin(x, v, c=c)
+        torch.testing.assert_close(lorentz.transport_to_origin(x, u, c=c), v)
         ambient = torch.nn.functional.pad(v, (1, 0))
-        torch.testing.assert_close(u, lorentz.transport(o, x, ambient, k=k))
-        back = lorentz.transport(x, o, u, k=k)
+        torch.testing.assert_close(u, lorentz.transport(o, x, ambient, c=c))
+        back = lorentz.transport(x, o, u, c=c)
         torch.testing.assert_close(back, ambient, atol=1e-12, rtol=1e-12)
 
     def test_transport_is_an_isometry_onto_the_tangent_space_and_has_its_inverse(
-        self, n: int, k: float
+        self, n: int, c: float
     ):
-        x, y = self.x(n, k), self.y(n, k)
-        u, w = (lorentz.push(x, vectors(1.7, n, seed=s), k=k) for s in (3, 4))
-        u_y, w_y = (lorentz.transport(x, y, t, k=k) for t in (u, w))
+        x, y = self.x(n, c), self.y(n, c)
+        u, w = (lorentz.transport_from_origin(x, vectors(1.7, n, seed=s), c=c) for s in (3, 4))
+        u_y, w_y = (lorentz.transport(x, y, t, c=c) for t in (u, w))
         torch.testing.assert_close(lorentz.inner(u_y, w_y), lorentz.inner(u, w))
         torch.testing.assert_close(
             lorentz.inner(y, u_y), torch.zeros(6, dtype=F64), rtol=0, atol=1e-12
         )
-        torch.testing.assert_close(lorentz.transport(y, x, u_y, k=k), u)
-        torch.testing.assert_close(lorentz.transport(x, x, u, k=k), u)
+        torch.testing.assert_close(lorentz.transport(y, x, u_y, c=c), u)
+        torch.testing.assert_close(lorentz.transport(x, x, u, c=c), u)
 
-    def test_transport_carries_the_velocity_of_the_geodesic_to_itself(self, n: int, k: float):
-        x, y = self.x(n, k), self.y(n, k)
-        arrived = lorentz.transport(x, y, lorentz.log(x, y, k=k), k=k)
-        torch.testing.assert_close(arrived, -lorentz.log(y, x, k=k))
+    def test_transport_carries_the_velocity_of_the_geodesic_to_itself(self, n: int, c: float):
+        x, y = self.x(n, c), self.y(n, c)
+        arrived = lorentz.transport(x, y, lorentz.log(x, y, c=c), c=c)
+        torch.testing.assert_close(arrived, -lorentz.log(y, x, c=c))
 
-    def test_distance_is_the_length_of_log_and_the_textbook_arccosh(self, n: int, k: float):
-        x, y = self.x(n, k), self.y(n, k)
-        d, u = lorentz.dist(x, y, k=k), lorentz.log(x, y, k=k)
+    def test_distance_is_the_length_of_log_and_the_textbook_arccosh(self, n: int, c: float):
+        x, y = self.x(n, c), self.y(n, c)
+        d, u = lorentz.dist(x, y, c=c), lorentz.log(x, y, c=c)
         torch.testing.assert_close(d, lorentz.inner(u, u).sqrt())
-        torch.testing.assert_close(d, lorentz.unwrap(x, y, k=k).norm(dim=-1))
-        torch.testing.assert_close(d, torch.acosh(-k * lorentz.inner(x, y)) / math.sqrt(k))
+        torch.testing.assert_close(d, lorentz.unwrap(x, y, c=c).norm(dim=-1))
+        torch.testing.assert_close(d, torch.acosh(-c * lorentz.inner(x, y)) / math.sqrt(c))
 
     def test_distance_is_symmetric_zero_on_the_diagonal_and_obeys_the_triangle(
-        self, n: int, k: float
+        self, n: int, c: float
     ):
-        x = torch.cat([points(r, n, seed=i, k=k) for i, r in enumerate((0.0, 0.7, 2.0, 4.0))])
-        d = lorentz.dist(x[:, None], x, k=k)
+        x = torch.cat([points(r, n, seed=i, c=c) for i, r in enumerate((0.0, 0.7, 2.0, 4.0))])
+        d = lorentz.dist(x[:, None], x, c=c)
         torch.testing.assert_close(d, d.mT)
         assert torch.equal(d.diagonal(), torch.zeros(len(x), dtype=F64))
         assert (d[:, None, :] <= d[:, :, None] + d[None, :, :] + 1e-12).all()
 
-    def test_curvature_is_a_change_of_units(self, n: int, k: float):
-        x, y, c = self.x(n, k), self.y(n, k), math.sqrt(k)
-        u = lorentz.push(x, vectors(1.1, n), k=k)
-        torch.testing.assert_close(lorentz.dist(x, y, k=k), lorentz.dist(c * x, c * y) / c)
-        torch.testing.assert_close(lorentz.exp(x, u, k=k), lorentz.exp(c * x, c * u) / c)
-        torch.testing.assert_close(lorentz.log(x, y, k=k), lorentz.log(c * x, c * y) / c)
+    def test_curvature_is_a_change_of_units(self, n: int, c: float):
+        x, y, root = self.x(n, c), self.y(n, c), math.sqrt(c)
+        u = lorentz.transport_from_origin(x, vectors(1.1, n), c=c)
+        torch.testing.assert_close(lorentz.dist(x, y, c=c), lorentz.dist(root * x, root * y) / root)
+        torch.testing.assert_close(lorentz.exp(x, u, c=c), lorentz.exp(root * x, root * u) / root)
+        torch.testing.assert_close(lorentz.log(x, y, c=c), lorentz.log(root * x, root * y) / root)
         torch.testing.assert_close(
-            lorentz.transport(x, y, u, k=k), lorentz.transport(c * x, c * y, u)
+            lorentz.transport(x, y, u, c=c), lorentz.transport(root * x, root * y, u)
         )
 
-    def test_distance_from_the_origin_is_the_radius(self, n: int, k: float):
-        o = lorentz.origin(n, k=k, dtype=F64)
-        d = lorentz.dist(o, self.x(n, k), k=k)
+    def test_distance_from_the_origin_is_the_radius(self, n: int, c: float):
+        o = lorentz.origin(n, c=c, dtype=F64)
+        d = lorentz.dist(o, self.x(n, c), c=c)
         torch.testing.assert_close(d, torch.full((6,), self.radius, dtype=F64))
 
 
@@ -162,7 +162,7 @@ def test_inner_is_the_lorentz_product_time_first():
 
 @pytest.mark.parametrize("n", [1, 2, 1000])
 def test_origin_has_time_part_one_over_root_k(n: int):
-    o = lorentz.origin(n, k=4.0, dtype=F64)
+    o = lorentz.origin(n, c=4.0, dtype=F64)
     assert o.tolist() == [0.5] + [0.0] * n
     assert lorentz.origin(n).dtype == torch.get_default_dtype()
 
@@ -170,21 +170,21 @@ def test_origin_has_time_part_one_over_root_k(n: int):
 # --- against mpmath from the same floats -------------------------------------------------------
 
 
-def pairs(place: str, radius: float, dtype: torch.dtype, k: float = 1.0) -> tuple[Tensor, Tensor]:
+def pairs(place: str, radius: float, dtype: torch.dtype, c: float = 1.0) -> tuple[Tensor, Tensor]:
     """Six pairs ``x, y`` with ``x`` at a radius and ``y`` somewhere that has its own difficulty."""
-    c = math.sqrt(k)
+    root = math.sqrt(c)
     d = directions(6, 3)
-    x = torch.sinh(torch.tensor(c * radius, dtype=F64)) / c * d
+    x = torch.sinh(torch.tensor(root * radius, dtype=F64)) / root * d
     if place == "near":
-        y = space_of_wrap(x, vectors(0.7), k)
+        y = space_of_wrap(x, vectors(0.7), c)
     elif place == "very near":
-        y = space_of_wrap(x, vectors(1e-3), k)
+        y = space_of_wrap(x, vectors(1e-3), c)
     elif place == "along the ray":
-        y = math.sinh(c * max(radius - 0.5, 0.1)) / c * d
+        y = math.sinh(root * max(radius - 0.5, 0.1)) / root * d
     elif place == "anywhere":
-        y = math.sinh(c * radius) / c * directions(6, 3, seed=5)
+        y = math.sinh(root * radius) / root * directions(6, 3, seed=5)
     elif place == "behind the origin":
-        y = -math.sinh(c * 1.5) / c * d
+        y = -math.sinh(root * 1.5) / root * d
     else:
         y = {"close to the origin": 0.3, "the origin": 0.0}[place] * directions(6, 3, seed=5)
     return x.to(dtype), y.to(dtype)
@@ -202,23 +202,23 @@ PLACES = [
 RADII = [0.0, 0.5, 1.3, 3.0, 8.0, 12.0, 20.0, 40.0]
 
 
-def space_of_wrap(x: Tensor, v: Tensor, k: float) -> Tensor:
-    return reference.over_rows(lambda a, b: reference.wrap(a, b, k)[1:], x, v)
+def space_of_wrap(x: Tensor, v: Tensor, c: float) -> Tensor:
+    return reference.over_rows(lambda a, b: reference.wrap(a, b, c)[1:], x, v)
 
 
-@pytest.mark.parametrize("k", [1.0, 0.25])
+@pytest.mark.parametrize("c", [1.0, 0.25])
 @pytest.mark.parametrize("radius", RADII)
 @pytest.mark.parametrize("place", PLACES)
 def test_float32_distance_and_unwrap_are_right_to_the_last_bits(
-    place: str, radius: float, k: float
+    place: str, radius: float, c: float
 ):
-    x, y = pairs(place, radius, torch.float32, k)
+    x, y = pairs(place, radius, torch.float32, c)
     eps = torch.finfo(torch.float32).eps
-    d = reference.over_rows(lambda a, b: reference.dist(a, b, k), x, y)
-    v = reference.over_rows(lambda a, b: reference.unwrap(a, b, k), x, y)
-    p, q = lorentz.lift(x, k=k), lorentz.lift(y, k=k)
-    torch.testing.assert_close(lorentz.dist(p, q, k=k).double(), d, rtol=2 * eps, atol=0)
-    error = (lorentz.unwrap(p, q, k=k).double() - v).norm(dim=-1)
+    d = reference.over_rows(lambda a, b: reference.dist(a, b, c), x, y)
+    v = reference.over_rows(lambda a, b: reference.unwrap(a, b, c), x, y)
+    p, q = lorentz.lift(x, c=c), lorentz.lift(y, c=c)
+    torch.testing.assert_close(lorentz.dist(p, q, c=c).double(), d, rtol=2 * eps, atol=0)
+    error = (lorentz.unwrap(p, q, c=c).double() - v).norm(dim=-1)
     assert (error <= 2 * eps * v.norm(dim=-1)).all()
 
 
@@ -323,9 +323,9 @@ def test_exp_is_as_good_as_its_inputs(heading: str, radius: float, dtype: torch.
 def test_push_and_pull_are_as_good_as_their_inputs(radius: float, dtype: torch.dtype):
     x, v = (math.sinh(radius) * directions(6, 3)).to(dtype), vectors(1.5).to(dtype)
     p = lorentz.lift(x)
-    u = lorentz.push(p, v)
+    u = lorentz.transport_from_origin(p, v)
     assert_as_good_as_its_inputs(u, reference.push, (x, v))
-    assert_as_good_as_its_inputs(lorentz.pull(p, u), reference.pull, (x, u[..., 1:]))
+    assert_as_good_as_its_inputs(lorentz.transport_to_origin(p, u), reference.pull, (x, u[..., 1:]))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -333,27 +333,27 @@ def test_push_and_pull_are_as_good_as_their_inputs(radius: float, dtype: torch.d
 @pytest.mark.parametrize("place", PLACES)
 def test_transport_is_as_good_as_its_inputs(place: str, radius: float, dtype: torch.dtype):
     x, y = pairs(place, radius, dtype)
-    u = lorentz.push(lorentz.lift(x), vectors(1.5, seed=8).to(dtype))
+    u = lorentz.transport_from_origin(lorentz.lift(x), vectors(1.5, seed=8).to(dtype))
     found = lorentz.transport(lorentz.lift(x), lorentz.lift(y), u)
     assert_as_good_as_its_inputs(found, reference.transport, (x, y, u[..., 1:]))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("k", CURVATURES)
-def test_exp0_log0_and_lift_match_mpmath_to_radius_80(k: float, dtype: torch.dtype):
+@pytest.mark.parametrize("c", CURVATURES)
+def test_exp0_log0_and_lift_match_mpmath_to_radius_80(c: float, dtype: torch.dtype):
     eps = torch.finfo(dtype).eps
     radii = torch.tensor([0.0, 1e-12, 1e-3, 0.9, 1.1, 5.0, 20.0, 40.0, 80.0], dtype=F64)
-    v = (radii[:, None] / math.sqrt(k) * directions(9, 3)).to(dtype)
+    v = (radii[:, None] / math.sqrt(c) * directions(9, 3)).to(dtype)
     zero = [reference.mp.zero] * 3
-    x = lorentz.exp0(v, k=k)
-    truth = reference.over_rows(lambda row: reference.exp(zero, row, k), v)
+    x = lorentz.exp0(v, c=c)
+    truth = reference.over_rows(lambda row: reference.exp(zero, row, c), v)
     # An ulp of r is r ulp of e^r.
     error = (x.double() - truth).norm(dim=-1)
     assert (error <= (4 + 2 * radii) * eps * truth.norm(dim=-1)).all()
-    back = reference.over_rows(lambda row: reference.log(zero, row, k)[1:], x[..., 1:])
-    torch.testing.assert_close(lorentz.log0(x, k=k).double(), back, rtol=4 * eps, atol=0)
-    time = reference.over_rows(lambda row: reference.point(row, k)[0], x[..., 1:])
-    lifted = lorentz.lift(x[..., 1:], k=k)
+    back = reference.over_rows(lambda row: reference.log(zero, row, c)[1:], x[..., 1:])
+    torch.testing.assert_close(lorentz.log0(x, c=c).double(), back, rtol=4 * eps, atol=0)
+    time = reference.over_rows(lambda row: reference.point(row, c)[0], x[..., 1:])
+    lifted = lorentz.lift(x[..., 1:], c=c)
     assert torch.equal(lifted[..., 1:], x[..., 1:])
     torch.testing.assert_close(lifted[..., 0].double(), time, rtol=2 * eps, atol=0)
 
@@ -378,7 +378,7 @@ def test_float64_distances_across_the_origin_are_right_where_coordinates_are_fin
 def test_float32_values_and_gradients_are_finite_to_radius_40(place: str, radius: float):
     x, y = (t.requires_grad_() for t in pairs(place, radius, torch.float32))
     p, q = lorentz.lift(x), lorentz.lift(y)
-    u = lorentz.push(p, vectors(0.1).float())
+    u = lorentz.transport_from_origin(p, vectors(0.1).float())
     results = [lorentz.dist(p, q), lorentz.log(p, q), lorentz.unwrap(p, q)]
     results += [lorentz.wrap(p, vectors(1.0).float()), lorentz.transport(p, q, u)]
     for result in results:
@@ -399,15 +399,17 @@ def of_space(f: Callable[..., Tensor], *kinds: str) -> Callable[..., Tensor]:
     """``f`` as a function of free coordinates: points through lift, tangents through push."""
 
     def of_free(*args: Tensor) -> Tensor:
-        *free, k = args
-        first = lorentz.lift(free[0], k=k)
+        *free, c = args
+        first = lorentz.lift(free[0], c=c)
         ambient = []
         for kind, t in zip(kinds, free, strict=True):
             if kind == "point":
-                ambient.append(lorentz.lift(t, k=k))
+                ambient.append(lorentz.lift(t, c=c))
             else:
-                ambient.append(lorentz.push(first, t, k=k) if kind == "tangent" else t)
-        return f(*ambient, k=k)
+                ambient.append(
+                    lorentz.transport_from_origin(first, t, c=c) if kind == "tangent" else t
+                )
+        return f(*ambient, c=c)
 
     return of_free
 
@@ -418,8 +420,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[str, ...]]] = {
     "transport": (lorentz.transport, ("point", "point", "tangent")),
     "wrap": (lorentz.wrap, ("point", "free")),
     "unwrap": (lorentz.unwrap, ("point", "point")),
-    "push": (lorentz.push, ("point", "free")),
-    "pull": (lorentz.pull, ("point", "tangent")),
+    "push": (lorentz.transport_from_origin, ("point", "free")),
+    "pull": (lorentz.transport_to_origin, ("point", "tangent")),
     "exp0": (lorentz.exp0, ("free",)),
     "log0": (lorentz.log0, ("point",)),
     "dist": (lorentz.dist, ("point", "point")),
@@ -450,9 +452,9 @@ def test_first_and_second_derivatives_are_right_everywhere(name: str, place: str
     if name == "dist" and torch.equal(free[0], free[1]):
         pytest.skip("a distance has no derivative at 0; see the next test")
     f = of_space(*FUNCTIONS[name][:1], *FUNCTIONS[name][1])
-    k = torch.tensor(1.7, dtype=F64, requires_grad=True)
-    assert gradcheck(f, (*free, k))
-    assert gradgradcheck(f, (*free, k))
+    c = torch.tensor(1.7, dtype=F64, requires_grad=True)
+    assert gradcheck(f, (*free, c))
+    assert gradgradcheck(f, (*free, c))
 
 
 LENGTHS = [0.0, 1e-9, 1e-3, 0.2, 0.31, 0.32, 0.7, 0.71, 0.72, 1.0, 1.01, 3.0, 9.0]
@@ -493,10 +495,10 @@ def test_distance_of_a_point_to_itself_is_0_with_gradient_0(space: list[float], 
 def test_gradients_flow_to_a_batch_of_curvatures(name: str):
     f = of_space(*FUNCTIONS[name][:1], *FUNCTIONS[name][1])
     free = [t.detach().expand(3, 2).clone().requires_grad_() for t in arguments(name, "generic")]
-    k = torch.tensor([0.25, 1.0, 4.0], dtype=F64, requires_grad=True)
-    assert gradcheck(f, (*free, k))
-    together = f(*free, k)
-    for i, ki in enumerate(k.tolist()):
+    c = torch.tensor([0.25, 1.0, 4.0], dtype=F64, requires_grad=True)
+    assert gradcheck(f, (*free, c))
+    together = f(*free, c)
+    for i, ki in enumerate(c.tolist()):
         torch.testing.assert_close(together[i], f(*(t[i] for t in free), ki))
 
 
@@ -512,7 +514,7 @@ def ambient_arguments(
     first = lorentz.lift(free[0])
     make = {
         "point": lorentz.lift,
-        "tangent": lambda v: lorentz.push(first, v),
+        "tangent": lambda v: lorentz.transport_from_origin(first, v),
         "free": lambda v: v,
     }
     return [make[kind](t) for kind, t in zip(kinds, free, strict=True)]
@@ -537,16 +539,16 @@ def test_leading_dimensions_are_a_batch_also_an_empty_one(
 def test_arguments_broadcast_against_each_other_and_against_k(name: str):
     f = FUNCTIONS[name][0]
     args = ambient_arguments(name, (5,))
-    k = torch.tensor([[0.5], [1.0], [2.0]], dtype=F64)
+    c = torch.tensor([[0.5], [1.0], [2.0]], dtype=F64)
     first = args[0].unsqueeze(1)
     whole = f(first, *(t[:4] for t in args[1:]))
     assert whole.shape == result_shape(name, (5, 4), 2)
     for i in range(5):
         for j in range(4):
             torch.testing.assert_close(whole[i, j], f(args[0][i], *(t[j] for t in args[1:])))
-    with_k = f(*args, k=k)
+    with_k = f(*args, c=c)
     assert with_k.shape == result_shape(name, (3, 5), 2)
-    torch.testing.assert_close(with_k[2], f(*args, k=2.0))
+    torch.testing.assert_close(with_k[2], f(*args, c=2.0))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -608,10 +610,10 @@ def test_k_is_keyword_only(name: str):
         f(*args, 1.0)  # pyright: ignore[reportCallIssue]
 
 
-@pytest.mark.parametrize("k", [0.0, -1.0, math.nan])
-def test_a_curvature_that_is_not_negative_is_refused(k: float):
-    with pytest.raises(ValueError, match=rf"Expected `k` > 0 \(the curvature is −k\); got {k}\."):
-        lorentz.exp0(torch.zeros(2), k=k)
+@pytest.mark.parametrize("c", [0.0, -1.0, math.nan])
+def test_a_curvature_that_is_not_negative_is_refused(c: float):
+    with pytest.raises(ValueError, match=rf"Expected `c` > 0 \(the curvature is −c\); got {c}\."):
+        lorentz.exp0(torch.zeros(2), c=c)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -4,11 +4,10 @@ __version__ = "0.1.0"
 
 from typing import TYPE_CHECKING, Any
 
-from hyperwrap import charts, constraints, lorentz
-from hyperwrap import special as special
-from hyperwrap.distributions import KLEstimate, Wrapped, WrappedNormal, kl
+from hyperwrap import charts, constraints, lorentz, special
+from hyperwrap.distributions import KLEstimate, Wrapped, WrappedNormal, estimate_kl
 from hyperwrap.embedding import Embedding, embed
-from hyperwrap.vae import VAE, Euclidean, Hyperbolic
+from hyperwrap.vae import VAE, EuclideanLatent, HyperbolicLatent
 
 if TYPE_CHECKING:
     from hyperwrap.vae.estimator import HyperbolicVAE as HyperbolicVAE
@@ -16,15 +15,15 @@ if TYPE_CHECKING:
 __all__ = [
     "VAE",
     "Embedding",
-    "Euclidean",
-    "Hyperbolic",
+    "EuclideanLatent",
+    "HyperbolicLatent",
     "KLEstimate",
     "Wrapped",
     "WrappedNormal",
     "charts",
     "constraints",
     "embed",
-    "kl",
+    "estimate_kl",
     "lorentz",
     "special",
 ]

@@ -7,12 +7,12 @@ here returns) becomes the density with respect to ``dy`` in a chart by adding it
 
     log p_chart(y) = dist.log_prob(from_chart(y)) + log_volume_chart(y)
 
-| chart | coordinates | metric at curvature ``−k`` |
+| chart | coordinates | metric at curvature ``−c`` |
 |---|---|---|
-| Poincaré | ``‖y‖ < 1/√k`` | ``4‖dy‖² / (1 − k‖y‖²)²`` |
-| Klein | ``‖y‖ < 1/√k`` | ``‖dy‖²/(1 − k‖y‖²) + k⟨y,dy⟩²/(1 − k‖y‖²)²`` |
-| half-space | ``yₙ > 0`` | ``‖dy‖² / (k yₙ²)``, origin at ``(0,…,0,1)`` |
-| Lorentz | space part | ``‖dx‖² − k⟨x,dx⟩²/(1 + k‖x‖²)`` |
+| Poincaré | ``‖y‖ < 1/√c`` | ``4‖dy‖² / (1 − c‖y‖²)²`` |
+| Klein | ``‖y‖ < 1/√c`` | ``‖dy‖²/(1 − c‖y‖²) + c⟨y,dy⟩²/(1 − c‖y‖²)²`` |
+| half-space | ``yₙ > 0`` | ``‖dy‖² / (c yₙ²)``, origin at ``(0,…,0,1)`` |
+| Lorentz | space part | ``‖dx‖² − c⟨x,dx⟩²/(1 + c‖x‖²)`` |
 
 Coordinates outside of the ball, or with ``yₙ < 0``, are of no point: ``from_…`` gives NaN. Near the
 boundary of a ball they run out of digits: in float32 the last Poincaré radius below 1 is at
@@ -52,67 +52,67 @@ def _inside(x: Tensor) -> Tensor:
 
 
 @in_float64
-def to_poincare(x: Tensor, *, k: Curvature = 1.0) -> Tensor:
-    """``x / (1 + √k x₀)``, ``(..., n+1) → (..., n)``.
+def to_poincare(x: Tensor, *, c: Curvature = 1.0) -> Tensor:
+    """``x / (1 + √c x₀)``, ``(..., n+1) → (..., n)``.
 
     >>> to_poincare(lift(torch.tensor([3.0, 4.0])))
     tensor([0.4919, 0.6558])
     """
     space = x[..., 1:]
-    return space / (1 + time_part(times(space, root(k, x))))
+    return space / (1 + time_part(times(space, root(c, x))))
 
 
 @in_float64
-def from_poincare(y: Tensor, *, k: Curvature = 1.0) -> Tensor:
-    """``2y / (1 − k|y|²)``, lifted, ``(..., n) → (..., n+1)``."""
-    a = times(y, root(k, y))
-    return lift(2 * y / _inside(1 - dot(a, a)), k=k)
+def from_poincare(y: Tensor, *, c: Curvature = 1.0) -> Tensor:
+    """``2y / (1 − c|y|²)``, lifted, ``(..., n) → (..., n+1)``."""
+    a = times(y, root(c, y))
+    return lift(2 * y / _inside(1 - dot(a, a)), c=c)
 
 
 @in_float64
-def log_volume_poincare(y: Tensor, *, k: Curvature = 1.0) -> Tensor:
-    """``n·log(2 / (1 − k|y|²))``, ``(..., n) → (...)``."""
-    return y.shape[-1] * (log(2) - torch.log1p(-squared_norm(times(y, root(k, y)))))
+def log_volume_poincare(y: Tensor, *, c: Curvature = 1.0) -> Tensor:
+    """``n·log(2 / (1 − c|y|²))``, ``(..., n) → (...)``."""
+    return y.shape[-1] * (log(2) - torch.log1p(-squared_norm(times(y, root(c, y)))))
 
 
 # --- Klein ball ----------------------------------------------------------------------------
 
 
 @in_float64
-def to_klein(x: Tensor, *, k: Curvature = 1.0) -> Tensor:
-    """``x / (√k x₀)``: geodesics become straight. ``(..., n+1) → (..., n)``.
+def to_klein(x: Tensor, *, c: Curvature = 1.0) -> Tensor:
+    """``x / (√c x₀)``: geodesics become straight. ``(..., n+1) → (..., n)``.
 
     >>> to_klein(lift(torch.tensor([3.0, 4.0])))
     tensor([0.5883, 0.7845])
     """
     space = x[..., 1:]
-    return space / time_part(times(space, root(k, x)))
+    return space / time_part(times(space, root(c, x)))
 
 
 @in_float64
-def from_klein(y: Tensor, *, k: Curvature = 1.0) -> Tensor:
-    """``y / √(1 − k|y|²)``, lifted, ``(..., n) → (..., n+1)``."""
-    a = times(y, root(k, y))
-    return lift(y / torch.sqrt(1 - dot(a, a)), k=k)
+def from_klein(y: Tensor, *, c: Curvature = 1.0) -> Tensor:
+    """``y / √(1 − c|y|²)``, lifted, ``(..., n) → (..., n+1)``."""
+    a = times(y, root(c, y))
+    return lift(y / torch.sqrt(1 - dot(a, a)), c=c)
 
 
 @in_float64
-def log_volume_klein(y: Tensor, *, k: Curvature = 1.0) -> Tensor:
-    """``−(n+1)/2·log(1 − k|y|²)``, ``(..., n) → (...)``."""
-    return -(y.shape[-1] + 1) / 2 * torch.log1p(-squared_norm(times(y, root(k, y))))
+def log_volume_klein(y: Tensor, *, c: Curvature = 1.0) -> Tensor:
+    """``−(n+1)/2·log(1 − c|y|²)``, ``(..., n) → (...)``."""
+    return -(y.shape[-1] + 1) / 2 * torch.log1p(-squared_norm(times(y, root(c, y))))
 
 
 # --- upper half-space -------------------------------------------------------------------------
 
 
 @in_float64
-def to_halfspace(x: Tensor, *, k: Curvature = 1.0) -> Tensor:
-    """``(√k x₁, …, √k x_{n−1}, 1) / (√k(x₀ − xₙ))``, ``(..., n+1) → (..., n)``.
+def to_halfspace(x: Tensor, *, c: Curvature = 1.0) -> Tensor:
+    """``(√c x₁, …, √c x_{n−1}, 1) / (√c(x₀ − xₙ))``, ``(..., n+1) → (..., n)``.
 
     >>> to_halfspace(lift(torch.zeros(3)))
     tensor([0., 0., 1.])
     """
-    a = times(x[..., 1:], root(k, x))
+    a = times(x[..., 1:], root(c, x))
     side, last, time = a[..., :-1], a[..., -1:], time_part(a)
     # x₀ − xₙ cancels when xₙ > 0; there it is (1 + |side|²)/(x₀ + xₙ).
     up, down = torch.where(last > 0, last, 0.0), torch.where(last > 0, 0.0, last)
@@ -121,23 +121,23 @@ def to_halfspace(x: Tensor, *, k: Curvature = 1.0) -> Tensor:
 
 
 @in_float64
-def from_halfspace(y: Tensor, *, k: Curvature = 1.0) -> Tensor:
-    """``(y₁, …, y_{n−1}, (|y|² − 1)/2) / (√k yₙ)``, lifted, ``(..., n) → (..., n+1)``."""
+def from_halfspace(y: Tensor, *, c: Curvature = 1.0) -> Tensor:
+    """``(y₁, …, y_{n−1}, (|y|² − 1)/2) / (√c yₙ)``, lifted, ``(..., n) → (..., n+1)``."""
     side, height = y[..., :-1], y[..., -1:]
     last = (dot(side, side) + (height - 1) * (height + 1)) / 2
-    return lift(over(torch.cat([side, last], -1) / _inside(height), root(k, y)), k=k)
+    return lift(over(torch.cat([side, last], -1) / _inside(height), root(c, y)), c=c)
 
 
 @in_float64
-def log_volume_halfspace(y: Tensor, *, k: Curvature = 1.0) -> Tensor:
-    """``−n·log(√k yₙ)``, ``(..., n) → (...)``."""
-    return -y.shape[-1] * torch.log(times(y[..., -1:], root(k, y))).squeeze(-1)
+def log_volume_halfspace(y: Tensor, *, c: Curvature = 1.0) -> Tensor:
+    """``−n·log(√c yₙ)``, ``(..., n) → (...)``."""
+    return -y.shape[-1] * torch.log(times(y[..., -1:], root(c, y))).squeeze(-1)
 
 
 # --- the Lorentz model itself, by its space part ------------------------------------------------
 
 
 @in_float64
-def log_volume_lorentz(space: Tensor, *, k: Curvature = 1.0) -> Tensor:
-    """``−log(√k x₀)`` for the space part as coordinates, ``(..., n) → (...)``."""
-    return -torch.log(time_part(times(space, root(k, space)))).squeeze(-1)
+def log_volume_lorentz(space: Tensor, *, c: Curvature = 1.0) -> Tensor:
+    """``−log(√c x₀)`` for the space part as coordinates, ``(..., n) → (...)``."""
+    return -torch.log(time_part(times(space, root(c, space)))).squeeze(-1)

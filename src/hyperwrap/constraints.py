@@ -13,7 +13,7 @@ __all__ = ["ExpOrigin", "Hyperboloid", "hyperboloid"]
 
 
 class Hyperboloid(constraints.Constraint):
-    """Points of the Lorentz model of curvature ``−k``: finite, upper sheet, ``⟨x,x⟩ = −1/k``.
+    """Points of the Lorentz model of curvature ``−c``: finite, upper sheet, ``⟨x,x⟩ = −1/c``.
 
     The time part may be off by ``√eps`` of itself (3e-4 in float32): no function here
     reads it, the check is there to catch vectors that are something else.
@@ -25,12 +25,12 @@ class Hyperboloid(constraints.Constraint):
     is_discrete = False
     event_dim = 1
 
-    def __init__(self, k: Curvature = 1.0) -> None:
-        self.k = k
+    def __init__(self, c: Curvature = 1.0) -> None:
+        self.c = c
         super().__init__()
 
     def check(self, value: Tensor) -> Tensor:
-        time, expected = _time_parts(value, self.k)
+        time, expected = _time_parts(value, self.c)
         tolerance = torch.finfo(value.dtype).eps ** 0.5
         on = (time - expected).abs() <= tolerance * expected
         return on & torch.isfinite(value).all(-1)
@@ -43,12 +43,12 @@ class Hyperboloid(constraints.Constraint):
         if not torch.isfinite(value).all():
             raise ValueError(
                 f"Expected `{name}` on the hyperboloid; got NaN or inf. {value.dtype} coordinates "
-                f"overflow at radius {overflow_radius(value.dtype):.0f}/√k: use "
+                f"overflow at radius {overflow_radius(value.dtype):.0f}/√c: use "
                 f"{wider(value.dtype)}smaller radii. "
                 "NaN also comes of chart coordinates outside of the ball or the half-space."
             )
         time, expected = (
-            t.broadcast_to(bad.shape)[bad][0].item() for t in _time_parts(value, self.k)
+            t.broadcast_to(bad.shape)[bad][0].item() for t in _time_parts(value, self.c)
         )
         raise ValueError(
             f"Expected `{name}` on the hyperboloid (time part {_short(expected)}); "
@@ -56,13 +56,13 @@ class Hyperboloid(constraints.Constraint):
         )
 
     def __repr__(self) -> str:
-        return f"Hyperboloid(k={self.k})"
+        return f"Hyperboloid(c={self.c})"
 
 
-def _time_parts(value: Tensor, k: Curvature) -> tuple[Tensor, Tensor]:
+def _time_parts(value: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
     """The stored time part and the one that the space part determines."""
     x = wide(value)
-    return x[..., 0], lorentz.lift(x[..., 1:], k=k)[..., 0]
+    return x[..., 0], lorentz.lift(x[..., 1:], c=c)[..., 0]
 
 
 def _short(x: float) -> float:
@@ -70,7 +70,7 @@ def _short(x: float) -> float:
 
 
 def overflow_radius(dtype: torch.dtype) -> float:
-    """The radius, in units of ``1/√k``, at which coordinates in ``dtype`` overflow."""
+    """The radius, in units of ``1/√c``, at which coordinates in ``dtype`` overflow."""
     return torch.log(torch.tensor(torch.finfo(dtype).max, dtype=torch.float64)).item()
 
 
@@ -84,7 +84,7 @@ hyperboloid = Hyperboloid()
 
 
 class ExpOrigin(Transform):
-    """``exp₀ : R^n → H^n``, with the Riemannian log-determinant ``(n−1)·log sinhc(√k r)``.
+    """``exp₀ : R^n → H^n``, with the Riemannian log-determinant ``(n−1)·log sinhc(√c r)``.
 
     >>> biject_to(hyperboloid)(torch.zeros(2))
     tensor([1., 0., 0.])
@@ -93,25 +93,25 @@ class ExpOrigin(Transform):
     domain = constraints.real_vector
     bijective = True
 
-    def __init__(self, k: Curvature = 1.0, cache_size: int = 0) -> None:
+    def __init__(self, c: Curvature = 1.0, cache_size: int = 0) -> None:
         super().__init__(cache_size=cache_size)
-        self.k = k
-        self.codomain = Hyperboloid(k)
+        self.c = c
+        self.codomain = Hyperboloid(c)
 
     def with_cache(self, cache_size: int = 1) -> "ExpOrigin":
-        return ExpOrigin(self.k, cache_size=cache_size)
+        return ExpOrigin(self.c, cache_size=cache_size)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ExpOrigin) and bool(torch.as_tensor(self.k == other.k).all())
+        return isinstance(other, ExpOrigin) and bool(torch.as_tensor(self.c == other.c).all())
 
     def _call(self, x: Tensor) -> Tensor:
-        return lorentz.exp0(x, k=self.k)
+        return lorentz.exp0(x, c=self.c)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return lorentz.log0(y, k=self.k)
+        return lorentz.log0(y, c=self.c)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return (x.shape[-1] - 1) * log_sinhc_sqrt(self.k * squared_norm(x))
+        return (x.shape[-1] - 1) * log_sinhc_sqrt(self.c * squared_norm(x))
 
     def forward_shape(self, shape: torch.Size) -> torch.Size:
         return torch.Size((*shape[:-1], shape[-1] + 1))
@@ -123,4 +123,4 @@ class ExpOrigin(Transform):
 @biject_to.register(Hyperboloid)
 @transform_to.register(Hyperboloid)
 def _exp_origin(constraint: Hyperboloid) -> ExpOrigin:
-    return ExpOrigin(constraint.k)
+    return ExpOrigin(constraint.c)

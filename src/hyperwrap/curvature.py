@@ -1,6 +1,6 @@
-"""Curvature ``−k`` as a unit of length.
+"""Curvature ``−c`` as a unit of length.
 
-Every formula is written for ``k = 1`` and applied to ``√k·x``; the result is divided by ``√k``. The
+Every formula is written for ``c = 1`` and applied to ``√c·x``; the result is divided by ``√c``. The
 unit case, a float 1.0, costs nothing.
 """
 
@@ -13,26 +13,26 @@ __all__ = ["Curvature", "over", "require_positive", "root", "times"]
 Curvature = float | Tensor
 
 
-def root(k: Curvature, like: Tensor) -> Curvature:
-    """``√k``, ready to multiply vectors shaped and typed as ``like``."""
-    if isinstance(k, Tensor):
-        return k.to(like).sqrt().unsqueeze(-1)
-    require_positive(k)
-    return sqrt(k)
+def root(c: Curvature, like: Tensor) -> Curvature:
+    """``√c``, ready to multiply vectors shaped and typed as ``like``."""
+    if isinstance(c, Tensor):
+        return c.to(like).sqrt().unsqueeze(-1)
+    require_positive(c)
+    return sqrt(c)
 
 
-def require_positive(k: Curvature) -> None:
-    """Raises a `ValueError` unless all of ``k`` is positive."""
-    least = k.min().item() if isinstance(k, Tensor) and k.numel() else k
+def require_positive(c: Curvature) -> None:
+    """Raises a `ValueError` unless all of ``c`` is positive."""
+    least = c.min().item() if isinstance(c, Tensor) and c.numel() else c
     if not least > 0:
-        raise ValueError(f"Expected `k` > 0 (the curvature is −k); got {least}.")
+        raise ValueError(f"Expected `c` > 0 (the curvature is −c); got {least}.")
 
 
-def times(x: Tensor, c: Curvature) -> Tensor:
-    """``c·x``."""
-    return x if isinstance(c, float) and c == 1.0 else x * c
+def times(x: Tensor, factor: Curvature) -> Tensor:
+    """``factor·x``."""
+    return x if isinstance(factor, float) and factor == 1.0 else x * factor
 
 
-def over(x: Tensor, c: Curvature) -> Tensor:
-    """``x / c``."""
-    return x if isinstance(c, float) and c == 1.0 else x / c
+def over(x: Tensor, factor: Curvature) -> Tensor:
+    """``x / factor``."""
+    return x if isinstance(factor, float) and factor == 1.0 else x / factor

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["DivergedError", "MissingExtraError", "UserError", "needs_extra"]
+__all__ = ["DivergedError", "MissingExtraError", "UnknownNodeError", "UserError", "needs_extra"]
 
 
-class UserError(Exception):
-    """One clear sentence for the person who typed the command; shown without a traceback."""
+class UserError(ValueError):
+    """What was required, what came, and what to do; the command line shows no traceback."""
 
 
 class DivergedError(UserError):
@@ -19,6 +19,12 @@ class DivergedError(UserError):
         if checkpoint is not None and checkpoint.exists():
             kept = f"The checkpoint in {checkpoint.parent} is from before that. "
         super().__init__(f"{seen} {kept}Try a smaller learning rate.")
+
+
+class UnknownNodeError(UserError, KeyError):
+    """A name that no node has."""
+
+    __str__ = ValueError.__str__  # that of KeyError shows quotation marks
 
 
 class MissingExtraError(UserError, ImportError):

@@ -1,7 +1,7 @@
 r"""The Lorentz model of hyperbolic space as pure functions.
 
 Points are vectors of length ``n + 1``, **time coordinate first**, on the upper sheet
-of ``⟨x, x⟩ = −1/k``: hyperbolic space of curvature ``−k``. ``k`` is a keyword, a float or
+of ``⟨x, x⟩ = −1/c``: hyperbolic space of curvature ``−c``. ``c`` is a keyword, a float or
 a tensor that broadcasts over the leading dimensions and receives gradients.
 
 Three kinds of vectors occur, always under the same letters:
@@ -40,9 +40,9 @@ __all__ = [
     "log",
     "log0",
     "origin",
-    "pull",
-    "push",
     "transport",
+    "transport_from_origin",
+    "transport_to_origin",
     "unwrap",
     "wrap",
 ]
@@ -54,7 +54,7 @@ __all__ = [
 def _unboost(m: Tensor, z: Tensor) -> Tensor:
     """Space part of the point ``z`` after the boost that carries ``m`` to the origin.
 
-    With ``δ = z − m`` the textbook ``z − m(z₀ − ⟨m,z⟩/(1+m₀))`` is ``δ − m·c``, exact near
+    With ``δ = z − m`` the textbook ``z − m(z₀ − ⟨m,z⟩/(1+m₀))`` is ``δ − m·root_c``, exact near
     ``m`` and smooth at the origin. Far out the two terms are of size ``e^R`` each, so there the
     parts along and across ``m`` are found one by one.
     """
@@ -110,38 +110,38 @@ def inner(u: Tensor, v: Tensor) -> Tensor:
 
 
 @in_float64
-def lift(space: Tensor, *, k: Curvature = 1.0) -> Tensor:
-    """The point with the given space part: ``(√(1/k + |s|²), s)``, ``(..., n) → (..., n+1)``.
+def lift(space: Tensor, *, c: Curvature = 1.0) -> Tensor:
+    """The point with the given space part: ``(√(1/c + |s|²), s)``, ``(..., n) → (..., n+1)``.
 
     >>> lift(torch.tensor([3.0, 4.0]))
     tensor([5.0990, 3.0000, 4.0000])
     """
-    c = root(k, space)
-    time, space = torch.broadcast_tensors(over(time_part(times(space, c)), c), space)
+    root_c = root(c, space)
+    time, space = torch.broadcast_tensors(over(time_part(times(space, root_c)), root_c), space)
     return torch.cat([time[..., :1], space], -1)
 
 
 def origin(
     n: int,
     *,
-    k: Curvature = 1.0,
+    c: Curvature = 1.0,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """The origin ``μ₀ = (1/√k, 0, …, 0)`` of ``H^n``.
+    """The origin ``μ₀ = (1/√c, 0, …, 0)`` of ``H^n``.
 
-    >>> origin(2, k=4.0)
+    >>> origin(2, c=4.0)
     tensor([0.5000, 0.0000, 0.0000])
     """
-    if isinstance(k, Tensor):
-        zeros = torch.zeros((*k.shape, n), dtype=dtype or k.dtype, device=device or k.device)
-        return lift(zeros, k=k)
-    return lift(torch.zeros(n, dtype=dtype, device=device), k=k)
+    if isinstance(c, Tensor):
+        zeros = torch.zeros((*c.shape, n), dtype=dtype or c.dtype, device=device or c.device)
+        return lift(zeros, c=c)
+    return lift(torch.zeros(n, dtype=dtype, device=device), c=c)
 
 
 @in_float64
-def dist(x: Tensor, y: Tensor, *, k: Curvature = 1.0) -> Tensor:
-    """Geodesic distance ``arccosh(−k⟨x,y⟩)/√k`` (§2.1), shape ``(..., n+1) → (...)``.
+def dist(x: Tensor, y: Tensor, *, c: Curvature = 1.0) -> Tensor:
+    """Geodesic distance ``arccosh(−c⟨x,y⟩)/√c`` (§2.1), shape ``(..., n+1) → (...)``.
 
     Computed as ``asinh`` of the length of ``y`` seen from ``x``: relative accuracy down to
     distance 0, where the derivative is taken to be 0.
@@ -149,9 +149,9 @@ def dist(x: Tensor, y: Tensor, *, k: Curvature = 1.0) -> Tensor:
     >>> dist(origin(2), exp0(torch.tensor([3.0, 4.0]))).round(decimals=4)
     tensor(5.)
     """
-    c = root(k, x)
-    w = _unboost(times(x[..., 1:], c), times(y[..., 1:], c))
-    return over(norm(w).unsqueeze(-1) * _asinhc(w), c).squeeze(-1)
+    root_c = root(c, x)
+    w = _unboost(times(x[..., 1:], root_c), times(y[..., 1:], root_c))
+    return over(norm(w).unsqueeze(-1) * _asinhc(w), root_c).squeeze(-1)
 
 
 # --- the origin ----------------------------------------------------------------------------
@@ -161,41 +161,41 @@ def _asinhc(w: Tensor) -> Tensor:
     return asinhc_sqrt(squared_norm(w)).unsqueeze(-1)
 
 
-def exp0(v: Tensor, *, k: Curvature = 1.0) -> Tensor:
+def exp0(v: Tensor, *, c: Curvature = 1.0) -> Tensor:
     """Exponential map at the origin, ``(..., n) → (..., n+1)`` (§4.1):
-    ``(cosh(√k r)/√k, sinhc(√k r)·v)``, ``r = |v|``.
+    ``(cosh(√c r)/√c, sinhc(√c r)·v)``, ``r = |v|``.
 
     >>> exp0(torch.zeros(2))
     tensor([1., 0., 0.])
     """
     v = at_least_float32(v)
-    c = root(k, v)
-    return over(fused.exp0_unit(times(v, c)), c)
+    root_c = root(c, v)
+    return over(fused.exp0_unit(times(v, root_c)), root_c)
 
 
 @in_float64
-def log0(x: Tensor, *, k: Curvature = 1.0) -> Tensor:
+def log0(x: Tensor, *, c: Curvature = 1.0) -> Tensor:
     """Inverse of `exp0`, ``(..., n+1) → (..., n)``.
 
     >>> log0(exp0(torch.tensor([3.0, 4.0]))).round(decimals=4)
     tensor([3., 4.])
     """
-    c = root(k, x)
-    return _asinhc(times(x[..., 1:], c)) * x[..., 1:]
+    root_c = root(c, x)
+    return _asinhc(times(x[..., 1:], root_c)) * x[..., 1:]
 
 
-def squared_radius_and_log_det(x: Tensor, *, k: Curvature = 1.0) -> tuple[Tensor, Tensor]:
-    """``ρ²``, ``ρ`` the distance from the origin, and ``log(sinh(√k ρ)/(√k ρ))``, as ``(...)``."""
+def squared_radius_and_log_det(x: Tensor, *, c: Curvature = 1.0) -> tuple[Tensor, Tensor]:
+    """``ρ²``, ``ρ`` the distance from the origin, and ``log(sinh(√c ρ)/(√c ρ))``, as ``(...)``."""
     x = at_least_float32(x)
-    c = root(k, x)
-    rho_squared, log_sinhc = fused.radius_unit(times(x, c))
-    return over(over(rho_squared.unsqueeze(-1), c), c).squeeze(-1), log_sinhc
+    root_c = root(c, x)
+    rho_squared, log_sinhc = fused.radius_unit(times(x, root_c))
+    return over(over(rho_squared.unsqueeze(-1), root_c), root_c).squeeze(-1), log_sinhc
 
 
 # --- any point -------------------------------------------------------------------------------
 
 
-def wrap(x: Tensor, v: Tensor, *, k: Curvature = 1.0) -> Tensor:
+def wrap(x: Tensor, v: Tensor, *, c: Curvature = 1.0) -> Tensor:
     """``proj_x(v) = exp_x(PT_{μ₀→x}(v))`` (§3.2): a tangent vector at the origin, carried to
     ``x`` and onto the manifold. ``(..., n+1), (..., n) → (..., n+1)``.
 
@@ -203,19 +203,19 @@ def wrap(x: Tensor, v: Tensor, *, k: Curvature = 1.0) -> Tensor:
     >>> torch.allclose(wrap(origin(2), v), exp0(v))
     True
     """
-    return wrap_and_log_det(x, v, k=k)[0]
+    return wrap_and_log_det(x, v, c=c)[0]
 
 
-def wrap_and_log_det(x: Tensor, v: Tensor, *, k: Curvature = 1.0) -> tuple[Tensor, Tensor]:
-    """`wrap` and ``log(sinh(√k r)/(√k r))``, which its log-determinant is ``n−1`` times (A.3)."""
+def wrap_and_log_det(x: Tensor, v: Tensor, *, c: Curvature = 1.0) -> tuple[Tensor, Tensor]:
+    """`wrap` and ``log(sinh(√c r)/(√c r))``, which its log-determinant is ``n−1`` times (A.3)."""
     x, v = at_least_float32(x), at_least_float32(v)
-    c = root(k, v)
-    z, log_sinhc = fused.wrap_unit(times(x, c), times(v, c))
-    return over(z, c), log_sinhc
+    root_c = root(c, v)
+    z, log_sinhc = fused.wrap_unit(times(x, root_c), times(v, root_c))
+    return over(z, root_c), log_sinhc
 
 
 @in_float64
-def unwrap(x: Tensor, y: Tensor, *, k: Curvature = 1.0) -> Tensor:
+def unwrap(x: Tensor, y: Tensor, *, c: Curvature = 1.0) -> Tensor:
     """Inverse of `wrap` in its second argument: the tangent vector at the origin that
     `wrap` carries to ``y`` (Algorithm 2). ``(..., n+1), (..., n+1) → (..., n)``.
 
@@ -223,30 +223,30 @@ def unwrap(x: Tensor, y: Tensor, *, k: Curvature = 1.0) -> Tensor:
     >>> unwrap(x, wrap(x, torch.tensor([0.5, 0.25]))).round(decimals=4)
     tensor([0.5000, 0.2500])
     """
-    c = root(k, x)
-    w = _unboost(times(x[..., 1:], c), times(y[..., 1:], c))
-    return over(_asinhc(w) * w, c)
+    root_c = root(c, x)
+    w = _unboost(times(x[..., 1:], root_c), times(y[..., 1:], root_c))
+    return over(_asinhc(w) * w, root_c)
 
 
 @in_float64
-def push(x: Tensor, v: Tensor, *, k: Curvature = 1.0) -> Tensor:
+def transport_from_origin(x: Tensor, v: Tensor, *, c: Curvature = 1.0) -> Tensor:
     """Parallel transport ``PT_{μ₀→x}`` from the origin to ``x`` (eq. 3),
     ``(..., n+1), (..., n) → (..., n+1)``.
 
-    >>> push(origin(2), torch.tensor([0.3, 0.4]))
+    >>> transport_from_origin(origin(2), torch.tensor([0.3, 0.4]))
     tensor([0.0000, 0.3000, 0.4000])
     """
-    m = times(x[..., 1:], root(k, x))
+    m = times(x[..., 1:], root(c, x))
     u0 = dot(m, v)
     return torch.cat([u0, v + m * (u0 / (1 + time_part(m)))], -1)
 
 
 @in_float64
-def pull(x: Tensor, u: Tensor, *, k: Curvature = 1.0) -> Tensor:
-    """Parallel transport ``PT_{x→μ₀}`` back to the origin (eq. 4), the inverse of `push`,
-    ``(..., n+1), (..., n+1) → (..., n)``.
+def transport_to_origin(x: Tensor, u: Tensor, *, c: Curvature = 1.0) -> Tensor:
+    """Parallel transport ``PT_{x→μ₀}`` back to the origin (eq. 4), ``(..., n+1), (..., n+1) →
+    (..., n)``: the inverse of `transport_from_origin`.
     """
-    m, s = times(x[..., 1:], root(k, x)), u[..., 1:]
+    m, s = times(x[..., 1:], root(c, x)), u[..., 1:]
     m0 = time_part(m)
     u0 = dot(m, s) / m0
     v = s - m * (u0 / (1 + m0))
@@ -255,40 +255,40 @@ def pull(x: Tensor, u: Tensor, *, k: Curvature = 1.0) -> Tensor:
 
 
 @in_float64
-def exp(x: Tensor, u: Tensor, *, k: Curvature = 1.0) -> Tensor:
+def exp(x: Tensor, u: Tensor, *, c: Curvature = 1.0) -> Tensor:
     """Exponential map (eq. 5), ``(..., n+1), (..., n+1) → (..., n+1)``.
 
     >>> x = exp0(torch.tensor([1.0, 2.0]))
     >>> torch.allclose(exp(x, log(x, origin(2))), origin(2), atol=1e-6)
     True
     """
-    return wrap(x, pull(x, u, k=k), k=k)
+    return wrap(x, transport_to_origin(x, u, c=c), c=c)
 
 
 @in_float64
-def log(x: Tensor, y: Tensor, *, k: Curvature = 1.0) -> Tensor:
+def log(x: Tensor, y: Tensor, *, c: Curvature = 1.0) -> Tensor:
     """Inverse exponential map (eq. 6), ``(..., n+1), (..., n+1) → (..., n+1)``.
 
     >>> log(origin(2), exp0(torch.tensor([3.0, 4.0]))).round(decimals=4)
     tensor([0., 3., 4.])
     """
-    return push(x, unwrap(x, y, k=k), k=k)
+    return transport_from_origin(x, unwrap(x, y, c=c), c=c)
 
 
 @in_float64
-def transport(x: Tensor, y: Tensor, u: Tensor, *, k: Curvature = 1.0) -> Tensor:
+def transport(x: Tensor, y: Tensor, u: Tensor, *, c: Curvature = 1.0) -> Tensor:
     """Parallel transport of ``u`` along the geodesic from ``x`` to ``y`` (eq. 3):
-    ``u + k⟨y,u⟩/(1 − k⟨x,y⟩)·(x + y)``. Its inverse is ``transport(y, x, ·)`` (eq. 4).
+    ``u + c⟨y,u⟩/(1 − c⟨x,y⟩)·(x + y)``. Its inverse is ``transport(y, x, ·)`` (eq. 4).
 
     Both products are taken in the frame of ``x``, where they do not cancel.
 
     >>> x, y = exp0(torch.tensor([[1.0, 2.0], [-2.0, 0.5]]))
-    >>> u = push(x, torch.tensor([0.3, 0.4]))
+    >>> u = transport_from_origin(x, torch.tensor([0.3, 0.4]))
     >>> torch.allclose(transport(y, x, transport(x, y, u)), u, atol=1e-6)
     True
     """
-    c = root(k, x)
-    m, t = times(x[..., 1:], c), times(y[..., 1:], c)
+    root_c = root(c, x)
+    m, t = times(x[..., 1:], root_c), times(y[..., 1:], root_c)
     w = _unboost(m, t)
-    s = u[..., 1:] + (m + t) * (dot(w, pull(x, u, k=k)) / (1 + time_part(w)))
+    s = u[..., 1:] + (m + t) * (dot(w, transport_to_origin(x, u, c=c)) / (1 + time_part(w)))
     return torch.cat([dot(t, s) / time_part(t), s], -1)

@@ -49,7 +49,7 @@ def in_float64(f: Callable[_P, Tensor]) -> Callable[_P, Tensor]:
 
     @wraps(f)
     def island(*args: _P.args, **kwargs: _P.kwargs) -> Tensor:
-        named = {name: a for name, a in kwargs.items() if name != "k"}
+        named = {name: a for name, a in kwargs.items() if name != "c"}
         tensors = [at_least_float32(a) for a in (*args, *named.values()) if isinstance(a, Tensor)]
         dtype = reduce(torch.promote_types, (t.dtype for t in tensors), torch.float32)
         widened = {name: _widened(a) for name, a in named.items()}

@@ -109,7 +109,7 @@ def test_latents_are_those_of_the_model(geometry: str, table: Path, tmp_path: Pa
     model = hw.VAE.load(folder)
     with torch.no_grad():
         z = model.embed(torch.from_numpy(TABLE))
-    if isinstance(model.latent, hw.Hyperbolic):
+    if isinstance(model.latent, hw.HyperbolicLatent):
         radius = hw.lorentz.dist(z, hw.lorentz.origin(3))
         y, kind = hw.charts.to_poincare(z), "poincare"
     else:
@@ -128,7 +128,7 @@ def test_options_reach_the_model_and_the_training(table: Path, tmp_path: Path):
     options += ["--num-samples", 2, "--learning-rate", 0.01, "--precision", "bfloat16"]
     folder = run(table, tmp_path / "run", "--steps", 5, *options)
     model = hw.VAE.load(folder)
-    expected = hw.Hyperbolic(3, covariance="full", coordinates="poincare")
+    expected = hw.HyperbolicLatent(3, covariance="full", coordinates="poincare")
     assert repr(model.latent) == repr(expected)
     assert model.likelihood == "gaussian"
     assert model.beta == 2

@@ -37,13 +37,13 @@ def inner(u: Tensor, v: Tensor) -> Tensor:
     return (u[..., 1:] * v[..., 1:]).sum(-1, keepdim=True) - u[..., :1] * v[..., :1]
 
 
-def textbook_wrap(mu: Tensor, v: Tensor, k: float) -> Tensor:
+def textbook_wrap(mu: Tensor, v: Tensor, c: float) -> Tensor:
     """Algorithm 1 as printed: transport of ``(0, v)`` from the origin to ``μ``, then exp."""
     o = torch.zeros_like(mu)
-    o[..., 0] = 1 / math.sqrt(k)
+    o[..., 0] = 1 / math.sqrt(c)
     u = torch.nn.functional.pad(v, (1, 0))
-    u = u + k * inner(mu, u) / (1 - k * inner(o, mu)) * (o + mu)
-    r = math.sqrt(k) * v.square().sum(-1, keepdim=True).sqrt()
+    u = u + c * inner(mu, u) / (1 - c * inner(o, mu)) * (o + mu)
+    r = math.sqrt(c) * v.square().sum(-1, keepdim=True).sqrt()
     return torch.cosh(r) * mu + torch.sinh(r) / r * u
 
 
@@ -59,11 +59,11 @@ def gauss_legendre(count: int, low: float, high: float) -> tuple[Tensor, Tensor]
     return low + (high - low) * (nodes + 1) / 2, (high - low) * vectors[0].square()
 
 
-def polar(rho: Tensor, direction: Tensor, k: float) -> Tensor:
+def polar(rho: Tensor, direction: Tensor, c: float) -> Tensor:
     """The point at distance ``ρ`` from the origin in a direction, by its definition."""
-    c = math.sqrt(k)
-    time = torch.cosh(c * rho).unsqueeze(-1) / c
-    return torch.cat([time, torch.sinh(c * rho).unsqueeze(-1) / c * direction], -1)
+    root = math.sqrt(c)
+    time = torch.cosh(root * rho).unsqueeze(-1) / root
+    return torch.cat([time, torch.sinh(root * rho).unsqueeze(-1) / root * direction], -1)
 
 
 def on_circle(angle: Tensor) -> Tensor:
@@ -127,7 +127,7 @@ def test_the_support_is_the_hyperboloid_and_not_the_whole_space(case: Case):
     off, below = z.clone(), z.clone()
     off[..., 0] *= 1.5
     below[..., 0] *= -1
-    other_curvature = lorentz.lift(z[..., 1:] / z.norm(), k=9.0)
+    other_curvature = lorentz.lift(z[..., 1:] / z.norm(), c=9.0)
     for bad in (off, below, other_curvature, z * math.nan, z * math.inf):
         assert not law.support.check(bad).any()
 
@@ -178,7 +178,7 @@ def test_expanded_samples_differ_from_each_other(case: Case):
 
 def test_parameters_with_different_batches_broadcast():
     loc = lorentz.exp0(torch.randn(3, 1, 2, dtype=F64))
-    law = hw.WrappedNormal(loc, torch.rand(4, 2, dtype=F64) + 0.5, k=torch.ones(2, 1, 1, dtype=F64))
+    law = hw.WrappedNormal(loc, torch.rand(4, 2, dtype=F64) + 0.5, c=torch.ones(2, 1, 1, dtype=F64))
     assert law.batch_shape == (2, 3, 4)
     z, log_q = law.rsample_and_log_prob((5,))
     assert z.shape == (5, 2, 3, 4, 3)
@@ -190,8 +190,8 @@ def test_parameters_with_different_batches_broadcast():
 
 def test_log_prob_is_that_of_the_base_law_less_the_log_determinant(case: Case):
     law, base, v = case.law(), case.base(), case.tangents(20)
-    z = textbook_wrap(case.loc(), v, case.k)
-    r = math.sqrt(case.k) * v.norm(dim=-1)
+    z = textbook_wrap(case.loc(), v, case.c)
+    r = math.sqrt(case.c) * v.norm(dim=-1)
     expected = base.log_prob(v) - (case.n - 1) * log_sinhc(r)
     torch.testing.assert_close(law.log_prob(z), expected, rtol=1e-9, atol=1e-9)
 
@@ -201,11 +201,11 @@ def test_the_log_determinant_is_that_of_autograd(case: Case):
     law, base, v = case.law(), case.base(), case.tangents(5)
     loc = case.loc().expand(*v.shape[:-1], case.n + 1).reshape(-1, case.n + 1)
     flat = v.reshape(-1, case.n)
-    j = torch.func.vmap(torch.func.jacrev(lambda m, t: textbook_wrap(m, t, case.k), 1))(loc, flat)
+    j = torch.func.vmap(torch.func.jacrev(lambda m, t: textbook_wrap(m, t, case.c), 1))(loc, flat)
     eta = torch.ones(case.n + 1, dtype=F64)
     eta[0] = -1
     log_det = (j.mT @ (eta[:, None] * j)).logdet().reshape(v.shape[:-1]) / 2
-    found = base.log_prob(v) - law.log_prob(textbook_wrap(case.loc(), v, case.k))
+    found = base.log_prob(v) - law.log_prob(textbook_wrap(case.loc(), v, case.c))
     torch.testing.assert_close(found, log_det, rtol=1e-9, atol=1e-9)
 
 
@@ -213,7 +213,7 @@ def test_the_log_determinant_is_that_of_autograd(case: Case):
 def test_rsample_and_log_prob_agrees_with_log_prob(case: Case, dtype: torch.dtype):
     law = case.law(dtype)
     z, log_q = law.rsample_and_log_prob((50,))
-    near = lorentz.dist(z, law.loc, k=case.k) < 6 / math.sqrt(case.k)  # a Cauchy goes far
+    near = lorentz.dist(z, law.loc, c=case.c) < 6 / math.sqrt(case.c)  # a Cauchy goes far
     assert near.double().mean() > 0.7
     tolerance = 1e-4 if dtype == F32 else 1e-9
     torch.testing.assert_close(
@@ -265,22 +265,22 @@ def test_every_form_of_sigma_is_available_as_an_attribute(case: Case):
 # --- total mass, by quadrature in geodesic polar coordinates about the origin -------------------
 
 
-def mass_on_h2(law: Any, k: float, reach: float) -> float:
+def mass_on_h2(law: Any, c: float, reach: float) -> float:
     rho, w = gauss_legendre(160, 0.0, reach)
     angle = torch.arange(200, dtype=F64) * (2 * math.pi / 200)
-    z = polar(rho[:, None].expand(-1, 200), on_circle(angle), k)
-    volume = torch.sinh(math.sqrt(k) * rho) / math.sqrt(k) * w
+    z = polar(rho[:, None].expand(-1, 200), on_circle(angle), c)
+    volume = torch.sinh(math.sqrt(c) * rho) / math.sqrt(c) * w
     return (law.log_prob(z).exp().sum(-1) * volume).sum().item() * (2 * math.pi / 200)
 
 
-def mass_on_h3(law: Any, k: float, reach: float) -> float:
+def mass_on_h3(law: Any, c: float, reach: float) -> float:
     rho, w = gauss_legendre(56, 0.0, reach)
     height, w_height = gauss_legendre(40, -1.0, 1.0)
     angle = torch.arange(64, dtype=F64) * (2 * math.pi / 64)
     around = (1 - height * height).sqrt()[:, None, None] * on_circle(angle)
     direction = torch.cat([around, height[:, None, None].expand(-1, 64, 1)], -1)
-    z = polar(rho[:, None, None].expand(-1, 40, 64), direction, k)
-    volume = (torch.sinh(math.sqrt(k) * rho) / math.sqrt(k)).square() * w
+    z = polar(rho[:, None, None].expand(-1, 40, 64), direction, c)
+    volume = (torch.sinh(math.sqrt(c) * rho) / math.sqrt(c)).square() * w
     by_radius = (law.log_prob(z).exp().sum(-1) * w_height).sum(-1) * (2 * math.pi / 64)
     return (by_radius * volume).sum().item()
 
@@ -292,37 +292,37 @@ FULL = {
 
 
 @pytest.mark.parametrize("form", SIGMA_FORMS)
-@pytest.mark.parametrize("k", CURVATURES)
+@pytest.mark.parametrize("c", CURVATURES)
 @pytest.mark.parametrize("n", [2, 3])
 @pytest.mark.parametrize("radius", [0.0, 0.7])
-def test_wrapped_normals_have_mass_one(n: int, k: float, form: str, radius: float):
-    loc = lorentz.exp0(radius * torch.tensor([0.6, -0.8, 0.0][:n], dtype=F64), k=k)
-    law = hw.WrappedNormal(loc, **SIGMA_FORMS[form](FULL[n]), k=k)
+def test_wrapped_normals_have_mass_one(n: int, c: float, form: str, radius: float):
+    loc = lorentz.exp0(radius * torch.tensor([0.6, -0.8, 0.0][:n], dtype=F64), c=c)
+    law = hw.WrappedNormal(loc, **SIGMA_FORMS[form](FULL[n]), c=c)
     mass = {2: mass_on_h2, 3: mass_on_h3}[n]
-    assert mass(law, k, reach=radius + 4.5) == pytest.approx(1, abs=1e-4)
+    assert mass(law, c, reach=radius + 4.5) == pytest.approx(1, abs=1e-4)
 
 
-@pytest.mark.parametrize("k", CURVATURES)
+@pytest.mark.parametrize("c", CURVATURES)
 @pytest.mark.parametrize("n", [2, 3])
 @pytest.mark.parametrize("name", ["student", "gaussian"])
-def test_other_wrapped_laws_have_mass_one(n: int, k: float, name: str):
+def test_other_wrapped_laws_have_mass_one(n: int, c: float, name: str):
     """Smooth ones: the quadrature would not see the cusp of a Laplace to 1e-4."""
-    loc = lorentz.exp0(torch.tensor([0.3, -0.4, 0.0][:n], dtype=F64), k=k)
+    loc = lorentz.exp0(torch.tensor([0.3, -0.4, 0.0][:n], dtype=F64), c=c)
     if name == "student":
         base = Independent(StudentT(30.0, torch.zeros(n, dtype=F64), 0.3), 1)
     else:
         base = MultivariateNormal(torch.full((n,), 0.2, dtype=F64), scale_tril=0.7 * FULL[n])
-    law = hw.Wrapped(base, loc, k=k)
+    law = hw.Wrapped(base, loc, c=c)
     mass = {2: mass_on_h2, 3: mass_on_h3}[n]
-    assert mass(law, k, reach=5.0) == pytest.approx(1, abs=1e-4)
+    assert mass(law, c, reach=5.0) == pytest.approx(1, abs=1e-4)
 
 
 @pytest.mark.parametrize("curvature_radius", [0.5, 2.0, 4.0])
 def test_mass_does_not_depend_on_the_radius_of_curvature(curvature_radius: float):
-    """Peers: an extra log(radius) in the log-det gives 2, ½ and ¼ here; ignoring k gives .82."""
-    k = curvature_radius**-2
-    law = hw.WrappedNormal(lorentz.origin(2, k=k, dtype=F64), 0.6, k=k)
-    assert mass_on_h2(law, k, reach=5.0) == pytest.approx(1, abs=1e-6)
+    """Peers: an extra log(radius) in the log-det gives 2, ½ and ¼ here; ignoring c gives .82."""
+    c = curvature_radius**-2
+    law = hw.WrappedNormal(lorentz.origin(2, c=c, dtype=F64), 0.6, c=c)
+    assert mass_on_h2(law, c, reach=5.0) == pytest.approx(1, abs=1e-6)
 
 
 @pytest.mark.parametrize(("dtype", "allowed"), [(F32, 1e-3), (F64, 1e-4)], ids=str)
@@ -351,16 +351,16 @@ def assert_fits(x: Tensor, law: Any) -> None:
     assert float(fit[1]) > LEVEL, fit  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize("k", CURVATURES)
+@pytest.mark.parametrize("c", CURVATURES)
 @pytest.mark.parametrize("radius", [0.0, 0.5, 4.0, 8.0])
 @pytest.mark.parametrize("form", SIGMA_FORMS)
 def test_whitened_samples_have_the_radius_and_angles_of_a_gaussian(
-    form: str, radius: float, k: float
+    form: str, radius: float, c: float
 ):
-    loc = lorentz.exp0(radius / math.sqrt(k) * torch.tensor([0.6, -0.48, 0.64], dtype=F64), k=k)
-    law = hw.WrappedNormal(loc, **SIGMA_FORMS[form](FULL[3]), k=k)
+    loc = lorentz.exp0(radius / math.sqrt(c) * torch.tensor([0.6, -0.48, 0.64], dtype=F64), c=c)
+    law = hw.WrappedNormal(loc, **SIGMA_FORMS[form](FULL[3]), c=c)
     tril = {"scalar": 0.6 * torch.eye(3, dtype=F64), "scale": FULL[3].diagonal().diag()}
-    v = lorentz.unwrap(loc, law.sample((4000,)), k=k)
+    v = lorentz.unwrap(loc, law.sample((4000,)), c=c)
     white = torch.linalg.solve_triangular(tril.get(form, FULL[3]), v.mT, upper=False).mT
     length = white.norm(dim=-1)
     assert_fits(length, stats.chi(3).cdf)
@@ -404,31 +404,31 @@ def test_unwrapped_samples_have_the_marginals_of_the_base_law(
         assert_fits(x, marginal.cdf)
 
 
-@pytest.mark.parametrize("k", CURVATURES)
+@pytest.mark.parametrize("c", CURVATURES)
 @pytest.mark.parametrize("radius", [0.0, 0.7, 6.0])
-def test_counts_on_the_manifold_fit_the_integrated_density(radius: float, k: float):
+def test_counts_on_the_manifold_fit_the_integrated_density(radius: float, c: float):
     """Nothing is unwrapped: cells in polar coordinates about the origin, χ² on the counts."""
-    c = math.sqrt(k)
-    far = radius / c
-    loc = polar(torch.tensor(far, dtype=F64), on_circle(torch.tensor(0.3, dtype=F64)), k)
-    law = hw.WrappedNormal(loc, scale_tril=FULL[2] / c, k=k)
+    root = math.sqrt(c)
+    far = radius / root
+    loc = polar(torch.tensor(far, dtype=F64), on_circle(torch.tensor(0.3, dtype=F64)), c)
+    law = hw.WrappedNormal(loc, scale_tril=FULL[2] / root, c=c)
     # An angle of 1 / sinh ρ is a unit of length; the whole circle close to the origin.
-    half = min(math.pi, 3 / math.sinh(c * far)) if far else math.pi
-    rho_edges = torch.linspace(max(far - 1.2 / c, 0.0), far + 1.4 / c, 8, dtype=F64)
+    half = min(math.pi, 3 / math.sinh(root * far)) if far else math.pi
+    rho_edges = torch.linspace(max(far - 1.2 / root, 0.0), far + 1.4 / root, 8, dtype=F64)
     angle_edges = torch.linspace(-half, half, 10, dtype=F64)
 
     expected = torch.empty(7, 9, dtype=F64)
     for i in range(7):
         rho, w_rho = gauss_legendre(12, rho_edges[i].item(), rho_edges[i + 1].item())
-        volume = torch.sinh(c * rho) / c * w_rho
+        volume = torch.sinh(root * rho) / root * w_rho
         for j in range(9):
             a, w_a = gauss_legendre(12, angle_edges[j].item(), angle_edges[j + 1].item())
-            z = polar(rho[:, None].expand(-1, 12), on_circle(0.3 + a), k)
+            z = polar(rho[:, None].expand(-1, 12), on_circle(0.3 + a), c)
             expected[i, j] = (law.log_prob(z).exp() * w_a * volume[:, None]).sum()
 
     count = 20_000
     z = law.sample((count,))
-    rho = torch.asinh(c * z[:, 1:].norm(dim=-1)) / c
+    rho = torch.asinh(root * z[:, 1:].norm(dim=-1)) / root
     angle = torch.remainder(torch.atan2(z[:, 2], z[:, 1]) - 0.3 + math.pi, 2 * math.pi) - math.pi
     observed = torch.histogramdd(
         torch.stack([rho, angle], -1), [rho_edges, angle_edges]
@@ -485,14 +485,14 @@ SITES = {
 def test_log_prob_has_first_and_second_derivatives_in_everything(form: str, site: str):
     mu, z = (torch.tensor(s, dtype=F64, requires_grad=True) for s in SITES[site])
     free = torch.tensor(FREE, dtype=F64, requires_grad=True)
-    k = torch.tensor(1.3, dtype=F64, requires_grad=True)
+    c = torch.tensor(1.3, dtype=F64, requires_grad=True)
 
-    def log_prob(mu: Tensor, free: Tensor, z: Tensor, k: Tensor) -> Tensor:
-        law = hw.WrappedNormal(lorentz.lift(mu, k=k), **sigma_of(form, free), k=k)
-        return law.log_prob(lorentz.lift(z, k=k))
+    def log_prob(mu: Tensor, free: Tensor, z: Tensor, c: Tensor) -> Tensor:
+        law = hw.WrappedNormal(lorentz.lift(mu, c=c), **sigma_of(form, free), c=c)
+        return law.log_prob(lorentz.lift(z, c=c))
 
-    assert gradcheck(log_prob, (mu, free, z, k))
-    assert gradgradcheck(log_prob, (mu, free, z, k))
+    assert gradcheck(log_prob, (mu, free, z, c))
+    assert gradgradcheck(log_prob, (mu, free, z, c))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -500,49 +500,49 @@ def test_log_prob_has_first_and_second_derivatives_in_everything(form: str, site
 def test_samples_and_their_density_have_derivatives_in_everything(form: str, mu: list[float]):
     loc = torch.tensor(mu, dtype=F64, requires_grad=True)
     free = torch.tensor(FREE, dtype=F64, requires_grad=True)
-    k = torch.tensor(1.3, dtype=F64, requires_grad=True)
+    c = torch.tensor(1.3, dtype=F64, requires_grad=True)
 
-    def draw(loc: Tensor, free: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    def draw(loc: Tensor, free: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         torch.manual_seed(5)
-        law = hw.WrappedNormal(lorentz.lift(loc, k=k), **sigma_of(form, free), k=k)
+        law = hw.WrappedNormal(lorentz.lift(loc, c=c), **sigma_of(form, free), c=c)
         z, log_q = law.rsample_and_log_prob((2,))
         return z / (1 + math.hypot(*mu)), log_q
 
-    assert gradcheck(draw, (loc, free, k))
-    assert gradgradcheck(draw, (loc, free, k))
+    assert gradcheck(draw, (loc, free, c))
+    assert gradgradcheck(draw, (loc, free, c))
 
 
-@pytest.mark.parametrize("k", CURVATURES)
+@pytest.mark.parametrize("c", CURVATURES)
 @pytest.mark.parametrize("z", [[0.3, -0.5, 0.2], [0.0, 0.0, 0.0], [20.0, 7.0, 3.0]], ids=str)
-def test_the_prior_at_the_origin_has_first_and_second_derivatives(z: list[float], k: float):
-    prior = hw.WrappedNormal(lorentz.origin(3, k=k, dtype=F64), 0.8, k=k)
+def test_the_prior_at_the_origin_has_first_and_second_derivatives(z: list[float], c: float):
+    prior = hw.WrappedNormal(lorentz.origin(3, c=c, dtype=F64), 0.8, c=c)
     value = torch.tensor(z, dtype=F64, requires_grad=True)
 
     def log_prob(value: Tensor) -> Tensor:
-        return prior.log_prob(lorentz.lift(value, k=k))
+        return prior.log_prob(lorentz.lift(value, c=c))
 
     assert gradcheck(log_prob, (value,))
     assert gradgradcheck(log_prob, (value,))
 
 
-@pytest.mark.parametrize("k", CURVATURES)
+@pytest.mark.parametrize("c", CURVATURES)
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
-def test_the_gradient_of_the_prior_is_known(k: float, dtype: torch.dtype):
-    """``d log p/dρ = −ρ/σ² − (n−1)(√k coth √kρ − 1/ρ)``, and ``dρ/d|s| = 1/√(1 + k|s|²)``."""
+def test_the_gradient_of_the_prior_is_known(c: float, dtype: torch.dtype):
+    """``d log p/dρ = −ρ/σ² − (n−1)(√c coth √kρ − 1/ρ)``, and ``dρ/d|s| = 1/√(1 + c|s|²)``."""
     n, sigma = 4, 0.9
     radii = [1e-4, 0.01, 0.1, 0.2, 0.31, 0.32, 0.5, 0.7, 0.71, 1.0, 2.0, 8.0, 20.0]
     d = torch.nn.functional.normalize(torch.randn(len(radii), n, dtype=F64), dim=-1)
-    lengths = torch.tensor(radii, dtype=F64).mul(math.sqrt(k)).sinh() / math.sqrt(k)
+    lengths = torch.tensor(radii, dtype=F64).mul(math.sqrt(c)).sinh() / math.sqrt(c)
     s = (lengths.unsqueeze(-1) * d).to(dtype).requires_grad_()
-    prior = hw.WrappedNormal(lorentz.origin(n, k=k, dtype=dtype), sigma, k=k)
-    (gradient,) = torch.autograd.grad(prior.log_prob(lorentz.lift(s, k=k)).sum(), s)
+    prior = hw.WrappedNormal(lorentz.origin(n, c=c, dtype=dtype), sigma, c=c)
+    (gradient,) = torch.autograd.grad(prior.log_prob(lorentz.lift(s, c=c)).sum(), s)
 
     def truth(row: reference.Vector) -> reference.Vector:
-        mp, c = reference.mp, reference.mp.sqrt(k)
+        mp, root = reference.mp, reference.mp.sqrt(c)
         length = reference.length(row)
-        rho = mp.asinh(c * length) / c
-        slope = -rho / mp.mpf(sigma) ** 2 - (n - 1) * (c * mp.coth(c * rho) - 1 / rho)
-        return [x / length * slope / mp.sqrt(1 + k * length**2) for x in row]
+        rho = mp.asinh(root * length) / root
+        slope = -rho / mp.mpf(sigma) ** 2 - (n - 1) * (root * mp.coth(root * rho) - 1 / rho)
+        return [x / length * slope / mp.sqrt(1 + c * length**2) for x in row]
 
     expected = reference.over_rows(truth, s)
     error = (gradient.double() - expected).norm(dim=-1) / expected.norm(dim=-1)
@@ -553,40 +553,40 @@ def test_the_gradient_of_the_prior_is_known(k: float, dtype: torch.dtype):
 def test_wrapped_laws_have_derivatives_in_the_base_too(name: str):
     mu = torch.tensor([0.4, -0.3], dtype=F64, requires_grad=True)
     s = torch.tensor([0.7, 0.5], dtype=F64, requires_grad=True)
-    k = torch.tensor(1.3, dtype=F64, requires_grad=True)
+    c = torch.tensor(1.3, dtype=F64, requires_grad=True)
     z = torch.tensor([-0.2, 0.6], dtype=F64, requires_grad=True)
     zero = torch.zeros(2, dtype=F64)
 
-    def law(mu: Tensor, s: Tensor, k: Tensor) -> hw.Wrapped:
+    def law(mu: Tensor, s: Tensor, c: Tensor) -> hw.Wrapped:
         base = {
             "laplace": lambda: Independent(Laplace(zero, s), 1),
             "cauchy": lambda: Independent(Cauchy(zero, s), 1),
             "student": lambda: Independent(StudentT(5.0, zero, s), 1),
             "gaussian": lambda: MultivariateNormal(zero, scale_tril=s.diag()),
         }[name]()
-        return hw.Wrapped(base, lorentz.lift(mu, k=k), k=k)
+        return hw.Wrapped(base, lorentz.lift(mu, c=c), c=c)
 
-    def log_prob(mu: Tensor, s: Tensor, z: Tensor, k: Tensor) -> Tensor:
-        return law(mu, s, k).log_prob(lorentz.lift(z, k=k))
+    def log_prob(mu: Tensor, s: Tensor, z: Tensor, c: Tensor) -> Tensor:
+        return law(mu, s, c).log_prob(lorentz.lift(z, c=c))
 
-    def draw(mu: Tensor, s: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    def draw(mu: Tensor, s: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         torch.manual_seed(5)
-        return law(mu, s, k).rsample_and_log_prob()
+        return law(mu, s, c).rsample_and_log_prob()
 
-    assert gradcheck(log_prob, (mu, s, z, k))
-    assert gradcheck(draw, (mu, s, k))
+    assert gradcheck(log_prob, (mu, s, z, c))
+    assert gradcheck(draw, (mu, s, c))
 
 
 @pytest.mark.parametrize("radial", [True, False], ids=["prior", "general"])
-@pytest.mark.parametrize("k", CURVATURES)
-def test_the_hessian_at_the_centre_is_known(k: float, radial: bool):
-    """In normal coordinates at the origin, ``−1/σ² − (n−1)k/3`` on the diagonal."""
+@pytest.mark.parametrize("c", CURVATURES)
+def test_the_hessian_at_the_centre_is_known(c: float, radial: bool):
+    """In normal coordinates at the origin, ``−1/σ² − (n−1)c/3`` on the diagonal."""
     n, sigma = 4, 0.7
-    loc = lorentz.origin(n, k=k, dtype=F64)
-    law = hw.WrappedNormal(loc if radial else loc.requires_grad_(), sigma, k=k)
+    loc = lorentz.origin(n, c=c, dtype=F64)
+    law = hw.WrappedNormal(loc if radial else loc.requires_grad_(), sigma, c=c)
     zero = torch.zeros(n, dtype=F64)
-    hessian = torch.autograd.functional.hessian(lambda v: law.log_prob(lorentz.exp0(v, k=k)), zero)
-    expected = (-1 / sigma**2 - (n - 1) * k / 3) * torch.eye(n, dtype=F64)
+    hessian = torch.autograd.functional.hessian(lambda v: law.log_prob(lorentz.exp0(v, c=c)), zero)
+    expected = (-1 / sigma**2 - (n - 1) * c / 3) * torch.eye(n, dtype=F64)
     torch.testing.assert_close(torch.as_tensor(hessian), expected)
 
 
@@ -653,28 +653,28 @@ def spread_out_sigma(form: str, n: int, dtype: torch.dtype) -> dict[str, Any]:
 
 
 def around_a_centre(
-    n: int, radius: float, sigma: dict[str, Any], dtype: torch.dtype, k: float, count: int
+    n: int, radius: float, sigma: dict[str, Any], dtype: torch.dtype, c: float, count: int
 ) -> tuple[Tensor, Tensor]:
     """A centre at a radius and points within a few σ of it, both as space parts in the dtype."""
     g = torch.Generator().manual_seed(17)
     d = torch.randn(n, generator=g, dtype=F64)
-    mu = (math.sinh(math.sqrt(k) * radius) / math.sqrt(k) * d / d.norm()).to(dtype)
+    mu = (math.sinh(math.sqrt(c) * radius) / math.sqrt(c) * d / d.norm()).to(dtype)
     law = hw.WrappedNormal(
         lorentz.origin(n, dtype=F64), **{form: t.double() for form, t in sigma.items()}
     )
     v = torch.randn(count, n, generator=g, dtype=F64) @ law.scale_tril.mT
-    z = reference.over_rows(lambda row: reference.wrap(reference.exactly(mu), row, k)[1:], v)
+    z = reference.over_rows(lambda row: reference.wrap(reference.exactly(mu), row, c)[1:], v)
     return mu, z.to(dtype)
 
 
-def error_of_log_prob(n: int, radius: float, form: str, dtype: torch.dtype, k: float) -> float:
+def error_of_log_prob(n: int, radius: float, form: str, dtype: torch.dtype, c: float) -> float:
     """The largest ``|err|/(1 + |truth|)``."""
     sigma = spread_out_sigma(form, n, dtype)
-    mu, z = around_a_centre(n, radius / math.sqrt(k), sigma, dtype, k, count=12)
+    mu, z = around_a_centre(n, radius / math.sqrt(c), sigma, dtype, c, count=12)
     base, centre = reference.normal(form, sigma[form]), reference.exactly(mu)
-    truth = reference.over_rows(lambda row: reference.log_prob(row, centre, base, k), z)
-    law = hw.WrappedNormal(lorentz.lift(mu, k=k), **sigma, k=k)
-    found = law.log_prob(lorentz.lift(z, k=k))
+    truth = reference.over_rows(lambda row: reference.log_prob(row, centre, base, c), z)
+    law = hw.WrappedNormal(lorentz.lift(mu, c=c), **sigma, c=c)
+    found = law.log_prob(lorentz.lift(z, c=c))
     assert found.dtype == dtype
     return ((found.double() - truth).abs() / (1 + truth.abs())).max().item()
 
@@ -683,29 +683,29 @@ def error_of_log_prob(n: int, radius: float, form: str, dtype: torch.dtype, k: f
 @pytest.mark.parametrize("n", [2, 5, 20])
 @pytest.mark.parametrize("radius", [0.0, 1.0, 3.0, 5.0, 8.0, 10.0, 12.0])
 def test_float32_log_prob_is_within_5e_6_to_radius_12(n: int, radius: float, form: str):
-    assert error_of_log_prob(n, radius, form, F32, k=1.0) <= 5e-6
+    assert error_of_log_prob(n, radius, form, F32, c=1.0) <= 5e-6
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("n", [2, 5, 20])
 @pytest.mark.parametrize("radius", [0.0, 1.0, 3.0, 8.0, 12.0])
 def test_float64_log_prob_is_within_1e_9_to_radius_12(n: int, radius: float, form: str):
-    assert error_of_log_prob(n, radius, form, F64, k=1.0) <= 1e-9
+    assert error_of_log_prob(n, radius, form, F64, c=1.0) <= 1e-9
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("n", [2, 5, 20])
 @pytest.mark.parametrize("radius", [16.0, 20.0])
 def test_float64_log_prob_is_within_1e_6_to_radius_20(n: int, radius: float, form: str):
-    assert error_of_log_prob(n, radius, form, F64, k=1.0) <= 1e-6
+    assert error_of_log_prob(n, radius, form, F64, c=1.0) <= 1e-6
 
 
 @pytest.mark.parametrize(("dtype", "bar"), [(F32, 5e-6), (F64, 1e-9)], ids=str)
 @pytest.mark.parametrize("radius", [1.0, 8.0, 12.0])
-@pytest.mark.parametrize("k", [0.25, 4.0])
-def test_the_bars_hold_at_other_curvatures(k: float, radius: float, dtype: torch.dtype, bar: float):
+@pytest.mark.parametrize("c", [0.25, 4.0])
+def test_the_bars_hold_at_other_curvatures(c: float, radius: float, dtype: torch.dtype, bar: float):
     for form in ("scale", "covariance_matrix"):
-        assert error_of_log_prob(5, radius, form, dtype, k) <= bar
+        assert error_of_log_prob(5, radius, form, dtype, c) <= bar
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -763,20 +763,20 @@ def test_float32_rsample_and_log_prob_is_within_1e_6_at_every_radius(
         assert ((found.double() - truth).abs() / (1 + truth.abs())).max() <= 1e-6
 
 
-@pytest.mark.parametrize("k", CURVATURES)
+@pytest.mark.parametrize("c", CURVATURES)
 @pytest.mark.parametrize("n", [1, 2, 5, 20])
-def test_float32_prior_at_the_origin_is_within_1e_6_to_radius_80(n: int, k: float):
+def test_float32_prior_at_the_origin_is_within_1e_6_to_radius_80(n: int, c: float):
     radii = torch.tensor([0.0, 1e-6, 1e-3, 0.1, 0.3, 0.32, 1.0, 3.0, 8.0, 20.0, 44.0, 60.0, 80.0])
     d = torch.randn(len(radii), n)
-    z = lorentz.exp0((radii / math.sqrt(k)).unsqueeze(-1) * d / d.norm(dim=-1, keepdim=True), k=k)
+    z = lorentz.exp0((radii / math.sqrt(c)).unsqueeze(-1) * d / d.norm(dim=-1, keepdim=True), c=c)
     sigma = torch.full((n,), 0.9)
     zero = [reference.mp.zero] * n
     base = reference.normal("scale", sigma)
-    truth = reference.over_rows(lambda row: reference.log_prob(row, zero, base, k), z[..., 1:])
-    loc = lorentz.origin(n, k=k)
-    for law in (hw.WrappedNormal(loc, 0.9, k=k), hw.WrappedNormal(loc, sigma, k=k)):
+    truth = reference.over_rows(lambda row: reference.log_prob(row, zero, base, c), z[..., 1:])
+    loc = lorentz.origin(n, c=c)
+    for law in (hw.WrappedNormal(loc, 0.9, c=c), hw.WrappedNormal(loc, sigma, c=c)):
         space = z[..., 1:].clone().requires_grad_()
-        found = law.log_prob(lorentz.lift(space, k=k))
+        found = law.log_prob(lorentz.lift(space, c=c))
         (gradient,) = torch.autograd.grad(found.sum(), space)
         assert ((found.detach().double() - truth).abs() / (1 + truth.abs())).max() <= 1e-6
         assert torch.isfinite(gradient).all()
@@ -829,10 +829,10 @@ def gaussian_entropy(variances: list[float]) -> float:
     return sum(0.5 * math.log(2 * math.pi * math.e * s) for s in variances)
 
 
-def entropy_of(variances: list[float], k: float) -> float:
+def entropy_of(variances: list[float], c: float) -> float:
     n = len(variances)
     law = hw.WrappedNormal(
-        lorentz.origin(n, k=k, dtype=F64), torch.tensor(variances, dtype=F64).sqrt(), k=k
+        lorentz.origin(n, c=c, dtype=F64), torch.tensor(variances, dtype=F64).sqrt(), c=c
     )
     return law.entropy().item()
 
@@ -840,25 +840,25 @@ def entropy_of(variances: list[float], k: float) -> float:
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 100, 1000])
 @pytest.mark.parametrize("sigma", [0.01, 0.3, 1.0, 3.0, 10.0])
 def test_isotropic_entropy_matches_quadrature(n: int, sigma: float):
-    k = 0.5
-    variance = sigma**2 / k
-    expected = reference.mean_log_sinhc([variance] * n, k)
-    found = entropy_of([variance] * n, k) - gaussian_entropy([variance] * n)
+    c = 0.5
+    variance = sigma**2 / c
+    expected = reference.mean_log_sinhc([variance] * n, c)
+    found = entropy_of([variance] * n, c) - gaussian_entropy([variance] * n)
     tolerance = 1e-9 * (n - 1) * expected + 1e-12 * abs(gaussian_entropy([variance] * n))
     assert found == pytest.approx((n - 1) * expected, rel=0, abs=tolerance + 1e-13)
 
 
-@pytest.mark.parametrize("k", [0.25, 4.0])
+@pytest.mark.parametrize("c", [0.25, 4.0])
 @pytest.mark.parametrize("variances", [[0.3, 0.05], [4.0, 0.04]], ids=str)
-def test_anisotropic_entropy_matches_quadrature_in_the_plane(variances: list[float], k: float):
-    expected = gaussian_entropy(variances) + reference.mean_log_sinhc(variances, k)
-    assert entropy_of(variances, k) == pytest.approx(expected, rel=0, abs=1e-9)
+def test_anisotropic_entropy_matches_quadrature_in_the_plane(variances: list[float], c: float):
+    expected = gaussian_entropy(variances) + reference.mean_log_sinhc(variances, c)
+    assert entropy_of(variances, c) == pytest.approx(expected, rel=0, abs=1e-9)
 
 
 @pytest.mark.parametrize("form", SIGMA_FORMS)
-@pytest.mark.parametrize(("n", "k"), [(2, 4.0), (5, 1.0), (20, 0.25)])
-def test_entropy_is_the_mean_of_minus_log_prob(form: str, n: int, k: float):
-    case = Case(form, n, k=k)
+@pytest.mark.parametrize(("n", "c"), [(2, 4.0), (5, 1.0), (20, 0.25)])
+def test_entropy_is_the_mean_of_minus_log_prob(form: str, n: int, c: float):
+    case = Case(form, n, c=c)
     law = case.law()
     log_q = law.rsample_and_log_prob((100_000,))[1]
     standard_error = log_q.std().item() / math.sqrt(len(log_q))
@@ -870,8 +870,8 @@ def test_entropy_depends_on_neither_the_centre_nor_the_axes():
     q, _ = torch.linalg.qr(torch.randn(4, 4, dtype=F64))
     covariance = low @ low.mT
     laws = [
-        hw.WrappedNormal(lorentz.exp0(3 * torch.randn(4, dtype=F64)), covariance_matrix=c)
-        for c in (covariance, q @ covariance @ q.mT, torch.linalg.eigvalsh(covariance).diag())
+        hw.WrappedNormal(lorentz.exp0(3 * torch.randn(4, dtype=F64)), covariance_matrix=matrix)
+        for matrix in (covariance, q @ covariance @ q.mT, torch.linalg.eigvalsh(covariance).diag())
     ]
     for law in laws[1:]:
         torch.testing.assert_close(law.entropy(), laws[0].entropy())
@@ -879,21 +879,21 @@ def test_entropy_depends_on_neither_the_centre_nor_the_axes():
 
 @pytest.mark.parametrize("form", FORMS)
 def test_entropy_has_gradients_to_sigma_and_k(form: str):
-    def entropy(free: Tensor, k: Tensor) -> Tensor:
-        loc = lorentz.lift(torch.zeros(2, dtype=F64), k=k)
-        return hw.WrappedNormal(loc, **sigma_of(form, free), k=k).entropy()
+    def entropy(free: Tensor, c: Tensor) -> Tensor:
+        loc = lorentz.lift(torch.zeros(2, dtype=F64), c=c)
+        return hw.WrappedNormal(loc, **sigma_of(form, free), c=c).entropy()
 
     free = torch.tensor(FREE, dtype=F64, requires_grad=True)
-    k = torch.tensor(1.3, dtype=F64, requires_grad=True)
-    assert gradcheck(entropy, (free, k))
+    c = torch.tensor(1.3, dtype=F64, requires_grad=True)
+    assert gradcheck(entropy, (free, c))
     isotropic = (0.5 * torch.eye(2, dtype=F64)).requires_grad_()
-    assert gradcheck(entropy, (isotropic, k))
+    assert gradcheck(entropy, (isotropic, c))
 
 
 def test_entropy_takes_a_batch_of_curvatures():
-    k = torch.tensor([0.25, 1.0, 4.0], dtype=F64)
-    law = hw.WrappedNormal(lorentz.origin(2, k=k), 0.7, k=k)
-    expected = [entropy_of([0.49, 0.49], ki) for ki in k.tolist()]
+    c = torch.tensor([0.25, 1.0, 4.0], dtype=F64)
+    law = hw.WrappedNormal(lorentz.origin(2, c=c), 0.7, c=c)
+    expected = [entropy_of([0.49, 0.49], ki) for ki in c.tolist()]
     torch.testing.assert_close(law.entropy(), torch.tensor(expected, dtype=F64))
 
 
@@ -915,33 +915,33 @@ def spread_bases() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("k", [0.25, 4.0])
+@pytest.mark.parametrize("c", [0.25, 4.0])
 @pytest.mark.parametrize("name", spread_bases())
-def test_entropy_of_a_wrapped_law_is_the_mean_of_minus_log_prob_or_refused(name: str, k: float):
+def test_entropy_of_a_wrapped_law_is_the_mean_of_minus_log_prob_or_refused(name: str, c: float):
     """``H(base) + (n−1)·E[log sinhc]``, the mean taken over 200,000 draws of the base."""
     base = spread_bases()[name]
-    law = hw.Wrapped(base, lorentz.origin(3, k=k, dtype=F64), k=k)
+    law = hw.Wrapped(base, lorentz.origin(3, c=c, dtype=F64), c=c)
     try:
         found = law.entropy().item()
     except NotImplementedError:
         assert name not in {"laplace", "student", "normal", "gaussian"}
         return
-    term = 2 * log_sinhc(math.sqrt(k) * base.sample((200_000,)).norm(dim=-1))
+    term = 2 * log_sinhc(math.sqrt(c) * base.sample((200_000,)).norm(dim=-1))
     standard_error = term.std().item() / math.sqrt(len(term))
     expected = base.entropy().item() + term.mean().item()
     assert abs(found - expected) < 4 * standard_error
 
 
-@pytest.mark.parametrize("k", CURVATURES)
-def test_entropy_of_wrapped_gaussians_is_that_of_the_wrapped_normal(k: float):
+@pytest.mark.parametrize("c", CURVATURES)
+def test_entropy_of_wrapped_gaussians_is_that_of_the_wrapped_normal(c: float):
     scales = torch.tensor([0.3, 0.5, 0.9], dtype=F64)
-    loc = lorentz.origin(3, k=k, dtype=F64)
-    expected = hw.WrappedNormal(loc, scales, k=k).entropy()
+    loc = lorentz.origin(3, c=c, dtype=F64)
+    expected = hw.WrappedNormal(loc, scales, c=c).entropy()
     zero = torch.zeros(3, dtype=F64)
     independent = Independent(Normal(zero, scales), 1)
     for base in (independent, MultivariateNormal(zero, scale_tril=scales.diag())):
         torch.testing.assert_close(
-            hw.Wrapped(base, loc, k=k).entropy(), expected, rtol=0, atol=1e-9
+            hw.Wrapped(base, loc, c=c).entropy(), expected, rtol=0, atol=1e-9
         )
 
 
@@ -973,24 +973,24 @@ def test_entropy_leaves_the_random_numbers_alone(case: Case):
 # --- mean and mode ----------------------------------------------------------------------------
 
 
-def around(loc: Tensor, k: float, size: float) -> Tensor:
+def around(loc: Tensor, c: float, size: float) -> Tensor:
     """Eight points at a distance from ``loc``."""
     n = loc.shape[-1] - 1
     v = torch.randn(8, *loc.shape[:-1], n, dtype=F64)
-    return textbook_wrap(loc, size * v / v.norm(dim=-1, keepdim=True), k)
+    return textbook_wrap(loc, size * v / v.norm(dim=-1, keepdim=True), c)
 
 
 def test_the_mean_is_the_frechet_mean(normal_case: Case):
     """The mean squared distance of samples is less there than at points around it."""
-    law, k = normal_case.law(), normal_case.k
+    law, c = normal_case.law(), normal_case.c
     z = law.sample((8000,))
 
     def spread(centre: Tensor) -> Tensor:
-        cosh = (-k * inner(centre, z)).squeeze(-1).clamp_min(1)
-        return (torch.acosh(cosh).square() / k).mean(0)
+        cosh = (-c * inner(centre, z)).squeeze(-1).clamp_min(1)
+        return (torch.acosh(cosh).square() / c).mean(0)
 
     best = spread(law.mean)
-    for other in around(law.mean, k, 0.2):
+    for other in around(law.mean, c, 0.2):
         assert (spread(other) > best).all()
 
 
@@ -998,7 +998,7 @@ def test_the_mode_has_the_largest_density(case: Case):
     law = case.law()
     best = law.log_prob(law.mode)
     for size in (1e-3, 0.1, 1.0):
-        assert (law.log_prob(around(law.mode, case.k, size)) < best).all()
+        assert (law.log_prob(around(law.mode, case.c, size)) < best).all()
 
 
 def test_the_mean_of_a_wrapped_law_is_its_centre_if_the_base_has_mean_zero():
@@ -1017,7 +1017,7 @@ def test_the_mean_of_a_wrapped_law_is_its_centre_if_the_base_has_mean_zero():
 
 @pytest.mark.parametrize("case", NORMAL_CASES, ids=str)
 def test_a_wrapped_normal_is_the_wrapped_law_of_a_gaussian(case: Case):
-    law, other = case.law(), hw.Wrapped(case.base(), case.loc(), k=case.k)
+    law, other = case.law(), hw.Wrapped(case.base(), case.loc(), c=case.c)
     z = law.sample((10,))
     torch.testing.assert_close(law.log_prob(z), other.log_prob(z), rtol=1e-9, atol=1e-9)
 
@@ -1043,7 +1043,7 @@ def test_on_the_line_a_wrapped_normal_is_a_normal_in_arc_length():
 
 
 def test_small_scales_are_euclidean():
-    """As σ√k → 0 the law is that of ``N(0, Σ)`` in normal coordinates."""
+    """As σ√c → 0 the law is that of ``N(0, Σ)`` in normal coordinates."""
     law = hw.WrappedNormal(lorentz.origin(3, dtype=F64), 1e-4)
     v = 1e-4 * torch.randn(10, 3, dtype=F64)
     expected = Normal(torch.zeros(3, dtype=F64), 1e-4).log_prob(v).sum(-1)

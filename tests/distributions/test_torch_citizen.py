@@ -44,7 +44,7 @@ LOW = torch.tensor([[0.6, 0.0, 0.0], [-0.2, 0.5, 0.0], [0.1, 0.3, 0.7]], dtype=F
 @pytest.mark.parametrize("form", ["scale", "scalar", "scale_tril", "precision_matrix", "laplace"])
 @pytest.mark.parametrize("batch", [(3,), (2, 3)], ids=str)
 def test_mixture_of_the_same_family(form: str, batch: tuple[int, ...]):
-    components = Case(form, 2, k=0.25, batch=batch).law()
+    components = Case(form, 2, c=0.25, batch=batch).law()
     logits = torch.randn(batch, dtype=F64)
     mixture = MixtureSameFamily(Categorical(logits=logits), components)
     z = mixture.sample((50,))
@@ -81,27 +81,27 @@ def test_independent_makes_a_product(form: str):
     assert product.expand((3, 4)).sample().shape == (3, 4, 2, 4)
 
 
-@pytest.mark.parametrize("k", [0.25, 1.0, 4.0])
+@pytest.mark.parametrize("c", [0.25, 1.0, 4.0])
 @pytest.mark.parametrize("registry", [biject_to, transform_to])
-def test_the_constraint_has_a_map_from_the_whole_of_r_n(registry: Any, k: float):
-    f = registry(hw.constraints.Hyperboloid(k))
+def test_the_constraint_has_a_map_from_the_whole_of_r_n(registry: Any, c: float):
+    f = registry(hw.constraints.Hyperboloid(c))
     v = torch.randn(20, 3, dtype=F64)
     x = f(v)
-    assert hw.constraints.Hyperboloid(k).check(x).all()
-    torch.testing.assert_close(x, lorentz.exp0(v, k=k))
+    assert hw.constraints.Hyperboloid(c).check(x).all()
+    torch.testing.assert_close(x, lorentz.exp0(v, c=c))
     torch.testing.assert_close(f.inv(x), v)
     assert f.forward_shape((7, 3)) == (7, 4)
     assert f.inverse_shape((7, 4)) == (7, 3)
-    assert f == registry(hw.constraints.Hyperboloid(k))
-    assert f != registry(hw.constraints.Hyperboloid(k + 1))
+    assert f == registry(hw.constraints.Hyperboloid(c))
+    assert f != registry(hw.constraints.Hyperboloid(c + 1))
     assert f.domain.event_dim == f.codomain.event_dim == 1
 
 
-@pytest.mark.parametrize("k", [0.25, 1.0, 4.0])
-def test_a_transformed_distribution_is_the_wrapped_law_at_the_origin(k: float):
+@pytest.mark.parametrize("c", [0.25, 1.0, 4.0])
+def test_a_transformed_distribution_is_the_wrapped_law_at_the_origin(c: float):
     base = MultivariateNormal(torch.zeros(3, dtype=F64), scale_tril=LOW)
-    transformed = TransformedDistribution(base, biject_to(hw.constraints.Hyperboloid(k)))
-    law = hw.WrappedNormal(lorentz.origin(3, k=k, dtype=F64), scale_tril=LOW, k=k)
+    transformed = TransformedDistribution(base, biject_to(hw.constraints.Hyperboloid(c)))
+    law = hw.WrappedNormal(lorentz.origin(3, c=c, dtype=F64), scale_tril=LOW, c=c)
     z = transformed.rsample((20,))
     assert (transformed.batch_shape, transformed.event_shape) == ((), (4,))
     assert law.support.check(z).all()
@@ -169,15 +169,15 @@ def test_vmap_draws_the_same_samples_when_asked_to():
 
 
 def test_vmap_over_scales_and_curvatures():
-    scale, k = torch.rand(5, 2, dtype=F64) + 0.5, torch.rand(5, dtype=F64) + 0.5
+    scale, c = torch.rand(5, 2, dtype=F64) + 0.5, torch.rand(5, dtype=F64) + 0.5
     space = torch.randn(2, dtype=F64)
 
-    def log_prob(scale: Tensor, k: Tensor) -> Tensor:
-        law = hw.WrappedNormal(lorentz.origin(2, k=k), scale, k=k)
-        return law.log_prob(lorentz.lift(space, k=k))
+    def log_prob(scale: Tensor, c: Tensor) -> Tensor:
+        law = hw.WrappedNormal(lorentz.origin(2, c=c), scale, c=c)
+        return law.log_prob(lorentz.lift(space, c=c))
 
-    expected = torch.stack([log_prob(s, c) for s, c in zip(scale, k, strict=True)])
-    torch.testing.assert_close(torch.vmap(log_prob)(scale, k), expected)
+    expected = torch.stack([log_prob(s, each) for s, each in zip(scale, c, strict=True)])
+    torch.testing.assert_close(torch.vmap(log_prob)(scale, c), expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -192,9 +192,9 @@ def test_func_grad_is_autograd_grad(kind: str, at: list[float]):
 
 
 def test_func_grad_reaches_value_scale_and_k_also_of_the_prior():
-    def log_prob(z: Tensor, scale: Tensor, k: Tensor) -> Tensor:
-        law = hw.WrappedNormal(lorentz.origin(2, k=k, dtype=F64), scale, k=k)
-        return law.log_prob(lorentz.lift(z, k=k))
+    def log_prob(z: Tensor, scale: Tensor, c: Tensor) -> Tensor:
+        law = hw.WrappedNormal(lorentz.origin(2, c=c, dtype=F64), scale, c=c)
+        return law.log_prob(lorentz.lift(z, c=c))
 
     args = [torch.tensor(a, dtype=F64) for a in ([0.3, -0.5], [0.8, 0.8], 1.3)]
     found = torch.func.grad(log_prob, argnums=(0, 1, 2))(*args)
@@ -244,19 +244,19 @@ def test_per_example_gradients():
 
 
 @forward_mode
-@pytest.mark.parametrize("argument", ["space", "scale", "value", "k"])
+@pytest.mark.parametrize("argument", ["space", "scale", "value", "c"])
 @pytest.mark.parametrize("at", [[0.3, -0.5], [0.0, 0.0]], ids=str)
 def test_a_forward_mode_derivative_is_right_or_refused_but_not_lost(argument: str, at: list[float]):
     arguments = {
         "space": torch.tensor(at, dtype=F64),
         "scale": torch.full((2,), 0.8, dtype=F64),
         "value": torch.tensor([0.4, 0.1], dtype=F64),
-        "k": torch.tensor(1.0, dtype=F64),
+        "c": torch.tensor(1.0, dtype=F64),
     }
 
-    def log_prob(space: Tensor, scale: Tensor, value: Tensor, k: Tensor) -> Tensor:
-        law = hw.WrappedNormal(lorentz.lift(space, k=k), scale, k=k)
-        return law.log_prob(lorentz.lift(value, k=k))
+    def log_prob(space: Tensor, scale: Tensor, value: Tensor, c: Tensor) -> Tensor:
+        law = hw.WrappedNormal(lorentz.lift(space, c=c), scale, c=c)
+        return law.log_prob(lorentz.lift(value, c=c))
 
     leaf = arguments[argument].clone().requires_grad_()
     (gradient,) = torch.autograd.grad(log_prob(**{**arguments, argument: leaf}), leaf)
@@ -291,17 +291,17 @@ def step(h: Tensor, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return z, log_q, hw.WrappedNormal(lorentz.origin(2), 1.0).log_prob(z)
 
 
-def full_log_prob(space: Tensor, free: Tensor, z: Tensor, k: Tensor) -> Tensor:
+def full_log_prob(space: Tensor, free: Tensor, z: Tensor, c: Tensor) -> Tensor:
     low = free.tril(-1) + torch.diag_embed(free.diagonal(dim1=-2, dim2=-1).exp())
-    law = hw.WrappedNormal(lorentz.lift(space, k=k), scale_tril=low, k=k)
-    return law.log_prob(lorentz.lift(z, k=k))
+    law = hw.WrappedNormal(lorentz.lift(space, c=c), scale_tril=low, c=c)
+    return law.log_prob(lorentz.lift(z, c=c))
 
 
-def wrapped_log_prob(space: Tensor, free: Tensor, z: Tensor, k: Tensor) -> Tensor:
+def wrapped_log_prob(space: Tensor, free: Tensor, z: Tensor, c: Tensor) -> Tensor:
     base = Independent(Laplace(torch.zeros_like(space), free.diagonal(dim1=-2, dim2=-1).exp()), 1)
-    law = hw.Wrapped(base, lorentz.lift(space, k=k), k=k)
-    return law.log_prob(lorentz.lift(z, k=k)) + hw.charts.log_volume_poincare(
-        hw.charts.to_poincare(lorentz.lift(z, k=k), k=k), k=k
+    law = hw.Wrapped(base, lorentz.lift(space, c=c), c=c)
+    return law.log_prob(lorentz.lift(z, c=c)) + hw.charts.log_volume_poincare(
+        hw.charts.to_poincare(lorentz.lift(z, c=c), c=c), c=c
     )
 
 
@@ -461,8 +461,8 @@ def test_pickle_gives_the_same_law(case: Case):
 
 
 def test_a_law_with_a_tensor_k_and_used_attributes_can_be_copied():
-    k = torch.tensor([0.5, 2.0])
-    law = hw.WrappedNormal(lorentz.origin(2, k=k), 1.0, k=k)
+    c = torch.tensor([0.5, 2.0])
+    law = hw.WrappedNormal(lorentz.origin(2, c=c), 1.0, c=c)
     assert law.covariance_matrix.shape == (2, 2, 2)
     assert_same_law(law, copy.deepcopy(law))
     assert_same_law(law, pickle.loads(pickle.dumps(law)))
@@ -473,7 +473,7 @@ def score(law: Any, z: Tensor) -> list[float]:
 
 
 def test_laws_travel_to_another_process():
-    laws = [Case("scale_tril", 3, k=4.0).law(), Case("laplace", 3).law()]
+    laws = [Case("scale_tril", 3, c=4.0).law(), Case("laplace", 3).law()]
     values = [law.sample((4,)) for law in laws]
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         found = pool.starmap(score, zip(laws, values, strict=True))
@@ -510,9 +510,9 @@ def test_nothing_needs_gradients(case: Case):
 
 
 def test_an_integer_curvature_is_a_curvature():
-    law = hw.WrappedNormal(lorentz.origin(2, k=4), 1, k=4)
+    law = hw.WrappedNormal(lorentz.origin(2, c=4), 1, c=4)
     z = law.sample((3,))
-    float_law = hw.WrappedNormal(lorentz.origin(2, k=4.0), 1.0, k=4.0)
+    float_law = hw.WrappedNormal(lorentz.origin(2, c=4.0), 1.0, c=4.0)
     assert torch.equal(law.log_prob(z), float_law.log_prob(z))
 
 

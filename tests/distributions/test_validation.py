@@ -33,7 +33,7 @@ BAD_PARAMETERS: dict[str, tuple[Callable[[], Any], str]] = {
         f"Expected `loc` on the hyperboloid (time part 1.41); got 2.0. {LIFT}",
     ),
     "loc at another curvature": (
-        lambda: normal(k=4.0),
+        lambda: normal(c=4.0),
         f"Expected `loc` on the hyperboloid (time part 0.5); got 1.0. {LIFT}",
     ),
     "loc on the lower sheet": (
@@ -47,13 +47,13 @@ BAD_PARAMETERS: dict[str, tuple[Callable[[], Any], str]] = {
     "loc with NaN": (
         lambda: normal(torch.tensor([1.0, math.nan, 0.0])),
         "Expected `loc` on the hyperboloid; got NaN or inf. torch.float32 coordinates overflow "
-        "at radius 89/√k: use float64 or smaller radii. NaN also comes of chart coordinates "
+        "at radius 89/√c: use float64 or smaller radii. NaN also comes of chart coordinates "
         "outside of the ball or the half-space.",
     ),
     "loc past the overflow": (
         lambda: normal(lorentz.exp0(torch.tensor([100.0, 0.0]))),
         "Expected `loc` on the hyperboloid; got NaN or inf. torch.float32 coordinates overflow "
-        "at radius 89/√k: use float64 or smaller radii. NaN also comes of chart coordinates "
+        "at radius 89/√c: use float64 or smaller radii. NaN also comes of chart coordinates "
         "outside of the ball or the half-space.",
     ),
     "loc without dimensions": (
@@ -125,15 +125,15 @@ BAD_PARAMETERS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: normal(ORIGIN.expand(3, 3), torch.ones(4, 2)),
         "Expected batch shapes that broadcast; got loc (3,), scale (4,).",
     ),
-    "k that does not broadcast": (
-        lambda: normal(ORIGIN.expand(3, 3), k=torch.ones(4)),
-        "Expected batch shapes that broadcast; got loc (3,), scale (), k (4,).",
+    "c that does not broadcast": (
+        lambda: normal(ORIGIN.expand(3, 3), c=torch.ones(4)),
+        "Expected batch shapes that broadcast; got loc (3,), scale (), c (4,).",
     ),
-    "k zero": (lambda: normal(k=0.0), "Expected `k` > 0 (the curvature is −k); got 0.0."),
-    "k negative": (lambda: normal(k=-1.0), "Expected `k` > 0 (the curvature is −k); got -1.0."),
-    "k a negative tensor": (
-        lambda: normal(k=torch.tensor(-1.0)),
-        "Expected `k` > 0 (the curvature is −k); got -1.0.",
+    "c zero": (lambda: normal(c=0.0), "Expected `c` > 0 (the curvature is −c); got 0.0."),
+    "c negative": (lambda: normal(c=-1.0), "Expected `c` > 0 (the curvature is −c); got -1.0."),
+    "c a negative tensor": (
+        lambda: normal(c=torch.tensor(-1.0)),
+        "Expected `c` > 0 (the curvature is −c); got -1.0.",
     ),
     "base over scalars": (
         lambda: hw.Wrapped(Laplace(torch.zeros(2), 1.0), ORIGIN),
@@ -175,7 +175,7 @@ BAD_VALUES: dict[str, tuple[Any, str]] = {
     "with inf": (
         torch.tensor([math.inf, math.inf, 0.0]),
         "Expected `value` on the hyperboloid; got NaN or inf. torch.float32 coordinates overflow "
-        "at radius 89/√k: use float64 or smaller radii. NaN also comes of chart coordinates "
+        "at radius 89/√c: use float64 or smaller radii. NaN also comes of chart coordinates "
         "outside of the ball or the half-space.",
     ),
     "a point of another space": (
@@ -331,7 +331,7 @@ def far_out(validate_args: bool = True) -> hw.WrappedNormal:
 @pytest.mark.parametrize("method", ["sample", "rsample", "rsample_and_log_prob"])
 def test_samples_past_float32_raise(method: str):
     message = (
-        r"Expected samples within torch\.float32 \(radius below 89/√k\); got a tangent vector of "
+        r"Expected samples within torch\.float32 \(radius below 89/√c\); got a tangent vector of "
         r"length 1[0-9](\.[0-9])? at a centre of radius 87\. Use float64 or a smaller scale\.$"
     )
     with pytest.raises(ValueError, match=message):
@@ -376,7 +376,7 @@ def test_the_constraint_says_which_points_are_on_the_hyperboloid():
         [[1.0, 0.0, 0.0], [2**0.5, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.1, 0.0, 0.0]]
     )
     assert hw.constraints.hyperboloid.check(points).tolist() == [True, True, False, False, False]
-    doubled = hw.constraints.Hyperboloid(k=0.25)
+    doubled = hw.constraints.Hyperboloid(c=0.25)
     assert doubled.check(2 * points).tolist() == [True, True, False, False, False]
     assert not hw.constraints.hyperboloid.check(2 * points).any()
     assert "0.25" in repr(doubled)

@@ -94,8 +94,8 @@ def test_a_step_can_be_captured_in_a_graph() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 20, 100])
-@pytest.mark.parametrize("k", [0.25, 1.0, 4.0])
-def test_latent_kernel_agrees_with_the_distributions(n: int, k: float) -> None:
+@pytest.mark.parametrize("c", [0.25, 1.0, 4.0])
+def test_latent_kernel_agrees_with_the_distributions(n: int, c: float) -> None:
     from hyperwrap.kernels.triton_latent import sample_and_score
 
     encoded = torch.randn(37, 2 * n).cuda()
@@ -104,15 +104,15 @@ def test_latent_kernel_agrees_with_the_distributions(n: int, k: float) -> None:
     noise[1] = 0
 
     def by_kernel(e: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return sample_and_score(e, noise, k**0.5)
+        return sample_and_score(e, noise, c**0.5)
 
     def by_formula(e: torch.Tensor) -> tuple[torch.Tensor, ...]:
         e, scale = e.double(), torch.nn.functional.softplus(e[:, n:].double())
         v = scale * noise.double()
-        z, log_sinhc = hw.lorentz.wrap_and_log_det(hw.lorentz.exp0(e[:, :n], k=k), v, k=k)
+        z, log_sinhc = hw.lorentz.wrap_and_log_det(hw.lorentz.exp0(e[:, :n], c=c), v, c=c)
         base = torch.distributions.Normal(0.0, scale).log_prob(v).sum(-1)
         prior = hw.WrappedNormal(
-            hw.lorentz.origin(n, k=k, dtype=z.dtype, device=z.device), 1.0, k=k
+            hw.lorentz.origin(n, c=c, dtype=z.dtype, device=z.device), 1.0, c=c
         )
         return z, base - (n - 1) * log_sinhc, prior.log_prob(z)
 
@@ -128,9 +128,9 @@ def test_latent_kernel_agrees_with_the_distributions(n: int, k: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "latent", [hw.Hyperbolic(3), hw.Euclidean(3)], ids=["hyperbolic", "vanilla"]
+    "latent", [hw.HyperbolicLatent(3), hw.EuclideanLatent(3)], ids=["hyperbolic", "vanilla"]
 )
-def test_training_by_graph_learns_and_resumes(latent: hw.Hyperbolic, tmp_path) -> None:
+def test_training_by_graph_learns_and_resumes(latent: hw.HyperbolicLatent, tmp_path) -> None:
     data = (torch.rand(64, 20, generator=torch.Generator().manual_seed(0)) < 0.3).float().cuda()
 
     def trainer(folder: Path) -> Trainer:
@@ -169,7 +169,7 @@ RECIPES = {
         objective="hinge", epochs=8, batch=24, group=8, draws=7, margin=3.0, radius=4.3, decay=False
     ),
 }
-each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda k: f"{k.geometry}-{k.covariance}")
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda c: f"{c.geometry}-{c.covariance}")
 each_recipe = pytest.mark.parametrize("objective", RECIPES)
 CASES = [*((kind, 5) for kind in KINDS), *((KINDS[0], n) for n in (1, 2, 20))]
 each_case = pytest.mark.parametrize(  # every kernel is compiled anew for each

@@ -21,7 +21,7 @@ SMALL = (1, 16, 8)
 
 
 def image_vae(shape: tuple[int, ...] = SMALL, likelihood: Any = "gaussian") -> hw.VAE:
-    latent = hw.Hyperbolic(2)
+    latent = hw.HyperbolicLatent(2)
     networks = dcgan(latent, shape, likelihood=likelihood, last_slope=0.2)
     return hw.VAE(*networks, latent, likelihood)
 
@@ -43,7 +43,7 @@ def kernels(network: Network) -> list[tuple[int, int, int]]:
 
 
 def test_the_layers_are_those_of_breakout():
-    encoder, decoder = dcgan(hw.Hyperbolic(20))
+    encoder, decoder = dcgan(hw.HyperbolicLatent(20))
     assert kernels(encoder) == [
         (16, 3, 1),
         (32, 4, 2),
@@ -73,7 +73,7 @@ def test_the_layers_are_those_of_breakout():
 
 
 def test_weights_start_as_in_the_code_of_the_paper():
-    encoder, decoder = dcgan(hw.Hyperbolic(20))
+    encoder, decoder = dcgan(hw.HyperbolicLatent(20))
     for network, gamma in ((encoder, 0.1), (decoder, 1.0)):
         norms = [m for m in network if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
         assert len(norms) == 5
@@ -86,7 +86,7 @@ def test_weights_start_as_in_the_code_of_the_paper():
 
 
 def test_the_decoder_sees_no_further_than_radius_ten():
-    _, decoder = dcgan(hw.Hyperbolic(3), SMALL)
+    _, decoder = dcgan(hw.HyperbolicLatent(3), SMALL)
     direction = torch.tensor([[2.0, -1.0, 2.0]]) / 3
 
     def at(radius: float) -> torch.Tensor:
@@ -95,17 +95,17 @@ def test_the_decoder_sees_no_further_than_radius_ten():
     near = torch.cat([at(0.0), at(1.0), at(9.99)])
     assert_close(decoder[0](near), near, rtol=0, atol=0)
     assert_close(decoder[0](at(60.0)), at(10.0))
-    for k in (0.25, 4.0):
-        wide = dcgan(hw.Hyperbolic(3, k=k, learn_k=k > 1), SMALL)[1]
-        edge, beyond = (hw.lorentz.exp0(r * direction, k=k) for r in (10.0, 12.0))
+    for c in (0.25, 4.0):
+        wide = dcgan(hw.HyperbolicLatent(3, c=c, learn_c=c > 1), SMALL)[1]
+        edge, beyond = (hw.lorentz.exp0(r * direction, c=c) for r in (10.0, 12.0))
         assert_close(wide[0](beyond), edge, rtol=2e-4, atol=0)
-    for latent in (hw.Euclidean(3), hw.Hyperbolic(3, coordinates="tangent")):
+    for latent in (hw.EuclideanLatent(3), hw.HyperbolicLatent(3, coordinates="tangent")):
         assert isinstance(dcgan(latent, SMALL)[1][0], nn.Linear)
 
 
 def test_samples_far_out_leave_the_decoder_finite():
     """Without a bound batch normalisation squares coordinates of ``e^80``."""
-    _, decoder = dcgan(hw.Hyperbolic(3), SMALL)
+    _, decoder = dcgan(hw.HyperbolicLatent(3), SMALL)
     radii = torch.tensor([0.1, 1.0, 5.0, 9.0, 20.0, 50.0, 80.0, 88.0])
     v = torch.nn.functional.normalize(torch.randn(8, 3)) * radii.unsqueeze(1)
     v = v.requires_grad_()
@@ -119,7 +119,7 @@ def test_samples_far_out_leave_the_decoder_finite():
 @pytest.mark.parametrize("radius", [5.0, 20.0, 48.0, 54.0, 80.0, 88.0])
 def test_gradients_are_right_however_far_out(radius: float):
     """Those of the direction; the radial one is 0 past the bound."""
-    _, decoder = dcgan(hw.Hyperbolic(3), SMALL)
+    _, decoder = dcgan(hw.HyperbolicLatent(3), SMALL)
     pull, slopes = torch.tensor([0.3, -1.0, 0.7, 0.2]), []
     for dtype in (torch.float32, torch.float64):
         v = (radius * torch.tensor([2.0, -1.0, 2.0], dtype=dtype) / 3).requires_grad_()
@@ -145,7 +145,7 @@ def test_images_of_any_size_that_eight_divides(shape: tuple[int, ...], likelihoo
 @pytest.mark.parametrize("shape", [(1, 28, 28), (1, 80, 84), (80, 80), (0, 8, 8), (1, 0, 8)])
 def test_other_images_are_answered_in_one_sentence(shape: tuple[int, ...]):
     with pytest.raises(ValueError, match=r"^Expected images") as error:
-        dcgan(hw.Hyperbolic(2), shape)
+        dcgan(hw.HyperbolicLatent(2), shape)
     assert str(error.value) == (
         "Expected images of shape (channels, height, width), height and width divisible by 8; "
         f"got {shape}."
@@ -178,7 +178,7 @@ def test_several_samples_are_decoded_like_one(likelihood: str):
     torch.manual_seed(1)
     bound = vae.elbo(x, 3)
     torch.manual_seed(1)
-    z, log_q, log_p = vae.latent.sample(vae.encoder(x), (3,))
+    z, log_q, log_p = vae.latent.rsample(vae.encoder(x), (3,))
     output = torch.stack([vae.decoder(draw) for draw in z])
     expected = getattr(objective, likelihood)(output, x, 3) - (log_q - log_p)
     assert_close(bound.elbo, expected.mean(0), rtol=1e-4, atol=1e-3)
@@ -249,7 +249,7 @@ def test_squares_are_those_of_torch(shape: tuple[int, ...]):
 def test_folded_layers_are_the_layers(
     batch: int, shape: tuple[int, ...], likelihood: Any, part: int
 ):
-    pair = dcgan(hw.Hyperbolic(2), shape, likelihood=likelihood, last_slope=0.2)
+    pair = dcgan(hw.HyperbolicLatent(2), shape, likelihood=likelihood, last_slope=0.2)
     network = with_other_weights(pair[part])
     assert network.folded is not None
     layers = list(network)[network.folded[0]]
@@ -267,7 +267,7 @@ def test_folded_layers_are_the_layers(
 
 @pytest.mark.parametrize("batch", [0, 3])
 def test_folded_networks_are_the_networks(batch: int):
-    encoder, decoder = (with_other_weights(n).eval() for n in dcgan(hw.Hyperbolic(2), SMALL))
+    encoder, decoder = (with_other_weights(n).eval() for n in dcgan(hw.HyperbolicLatent(2), SMALL))
     x = torch.rand(batch, *SMALL).double()
     assert_close(composed(encoder.steps(fold=True))(x), encoder(x))
     z = torch.randn(batch, 3).double()
@@ -278,7 +278,7 @@ def test_folded_networks_are_the_networks(batch: int):
 
 @pytest.mark.parametrize("fold", [False, True])
 def test_means_and_scales_are_in_float32_also_where_others_are_not(fold: bool):
-    _, decoder = dcgan(hw.Hyperbolic(2), SMALL, last_slope=0.2)
+    _, decoder = dcgan(hw.HyperbolicLatent(2), SMALL, last_slope=0.2)
     *before, last = decoder.steps(fold=True)
     x = torch.randn(5, 16, *(n // 2 for n in SMALL[1:])).bfloat16().requires_grad_()
     steps = [last] if fold else decoder.steps(fold=False)[len(before) :]
@@ -297,7 +297,7 @@ def test_means_and_scales_are_in_float32_also_where_others_are_not(fold: bool):
 
 @pytest.mark.parametrize("frozen", ["input", "weights"])
 def test_folded_layers_whose_input_or_weights_have_no_gradient(frozen: str):
-    _, decoder = dcgan(hw.Hyperbolic(2), SMALL, last_slope=0.2)
+    _, decoder = dcgan(hw.HyperbolicLatent(2), SMALL, last_slope=0.2)
     *_, last = decoder.steps(fold=True)
     x = torch.randn(5, 16, *(n // 2 for n in SMALL[1:]), requires_grad=frozen == "weights")
     decoder.requires_grad_(frozen == "input")
@@ -308,15 +308,15 @@ def test_folded_layers_whose_input_or_weights_have_no_gradient(frozen: str):
 
 
 def test_a_decoder_in_bfloat16_and_one_without_memory():
-    _, decoder = dcgan(hw.Hyperbolic(2), SMALL)
+    _, decoder = dcgan(hw.HyperbolicLatent(2), SMALL)
     assert decoder.to("meta")(torch.zeros(5, 3, device="meta")).shape == (5, 2, *SMALL[1:])
-    _, decoder = dcgan(hw.Hyperbolic(2), SMALL)
+    _, decoder = dcgan(hw.HyperbolicLatent(2), SMALL)
     assert decoder.bfloat16()(torch.zeros(5, 3, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_a_decoder_can_be_mapped_on_a_gpu():
-    decoder = dcgan(hw.Hyperbolic(2), SMALL)[1].eval().cuda()
+    decoder = dcgan(hw.HyperbolicLatent(2), SMALL)[1].eval().cuda()
     z = torch.randn(3, 5, 3).cuda()
     # torch cannot map batch normalisation by cuDNN (2.11: "NYI: querying is_contiguous").
     with cudnn.flags(enabled=False):
@@ -324,7 +324,7 @@ def test_a_decoder_can_be_mapped_on_a_gpu():
 
 
 def test_folding_is_not_saved():
-    for network in dcgan(hw.Hyperbolic(2), SMALL):
+    for network in dcgan(hw.HyperbolicLatent(2), SMALL):
         assert not any("squares" in name for name in network.state_dict())
         assert sum("squares" in name for name, _ in network.named_buffers()) == 2
 
@@ -378,10 +378,10 @@ def test_a_dcgan_resumes_with_the_same_bits(tmp_path: Path):
 NETWORKS = {
     "mlp": lambda: mlp([4, 6, 5, 3], activation=nn.ELU),
     "stack": lambda: mlp([4, 6, 3], stack=(2,)),
-    "dcgan encoder": lambda: dcgan(hw.Hyperbolic(2), (3, 8, 16))[0],
-    "dcgan decoder": lambda: dcgan(hw.Hyperbolic(2), (3, 8, 16))[1],
+    "dcgan encoder": lambda: dcgan(hw.HyperbolicLatent(2), (3, 8, 16))[0],
+    "dcgan decoder": lambda: dcgan(hw.HyperbolicLatent(2), (3, 8, 16))[1],
     "vanilla dcgan decoder": lambda: dcgan(
-        hw.Euclidean(2), (3, 8, 16), likelihood="bernoulli", last_slope=0.1
+        hw.EuclideanLatent(2), (3, 8, 16), likelihood="bernoulli", last_slope=0.1
     )[1],
 }
 
@@ -406,7 +406,7 @@ def test_an_activation_of_ones_own_has_no_recipe():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("shape", [(1, 80, 80), (3, 16, 8)], ids=str)
 def test_a_dcgan_is_the_same_on_a_gpu(shape: tuple[int, ...]):
-    encoder, decoder = (with_other_weights(n).eval() for n in dcgan(hw.Hyperbolic(2), shape))
+    encoder, decoder = (with_other_weights(n).eval() for n in dcgan(hw.HyperbolicLatent(2), shape))
     for network, x in ((encoder, torch.rand(5, *shape)), (decoder, torch.randn(5, 3))):
         y = network(x.double())
         y.sum().backward()

@@ -27,7 +27,7 @@ from hyperwrap.vae.networks import dcgan
 
 @dataclass(frozen=True)
 class Space:
-    """A latent space by its options; ``options`` as given to `Hyperbolic` or `Euclidean`."""
+    """A latent space by its options, as given to `HyperbolicLatent` or `EuclideanLatent`."""
 
     geometry: str
     n: int
@@ -37,7 +37,9 @@ class Space:
         return "-".join([self.geometry, f"n{self.n}", *(f"{a}={b}" for a, b in self.options)])
 
     def latent(self) -> Latent:
-        kind: Any = {"hyperbolic": hw.Hyperbolic, "euclidean": hw.Euclidean}[self.geometry]
+        kind: Any = {"hyperbolic": hw.HyperbolicLatent, "euclidean": hw.EuclideanLatent}[
+            self.geometry
+        ]
         return kind(self.n, **dict(self.options)).double()
 
     def encoded(self, *batch: int) -> Tensor:
@@ -57,18 +59,18 @@ def euclidean(n: int, **options: Any) -> Space:
 SPACES = [
     hyperbolic(1),
     hyperbolic(2),
-    hyperbolic(5, k=0.25),
-    hyperbolic(2, k=4.0, coordinates="tangent"),
+    hyperbolic(5, c=0.25),
+    hyperbolic(2, c=4.0, coordinates="tangent"),
     hyperbolic(5, coordinates="poincare"),
-    hyperbolic(1, k=4.0, coordinates="poincare", covariance="full"),
+    hyperbolic(1, c=4.0, coordinates="poincare", covariance="full"),
     hyperbolic(2, covariance="scalar"),
-    hyperbolic(5, covariance="scalar", k=4.0, coordinates="tangent"),
-    hyperbolic(1, covariance="scalar", k=0.25),
-    hyperbolic(2, covariance="full", k=0.25, coordinates="poincare"),
+    hyperbolic(5, covariance="scalar", c=4.0, coordinates="tangent"),
+    hyperbolic(1, covariance="scalar", c=0.25),
+    hyperbolic(2, covariance="full", c=0.25, coordinates="poincare"),
     hyperbolic(5, covariance="full"),
-    hyperbolic(2, k=0.25, learn_k=True),
-    hyperbolic(5, k=4.0, learn_k=True, covariance="full", coordinates="tangent"),
-    hyperbolic(1, learn_k=True, covariance="scalar", coordinates="poincare"),
+    hyperbolic(2, c=0.25, learn_c=True),
+    hyperbolic(5, c=4.0, learn_c=True, covariance="full", coordinates="tangent"),
+    hyperbolic(1, learn_c=True, covariance="scalar", coordinates="poincare"),
     euclidean(1),
     euclidean(2),
     euclidean(5),
@@ -119,7 +121,7 @@ def test_the_encoder_gives_n_numbers_for_the_centre_and_those_of_sigma(space: Sp
 
 def test_samples_and_densities_have_the_shapes_of_torch(space: Space):
     latent = space.latent()
-    z, log_q, log_p = latent.sample(space.encoded(3, 4), (2,))
+    z, log_q, log_p = latent.rsample(space.encoded(3, 4), (2,))
     assert z.shape == (2, 3, 4, space.n + (space.geometry == "hyperbolic"))
     assert log_q.shape == log_p.shape == (2, 3, 4)
     assert latent.for_decoder(z).shape == (2, 3, 4, latent.decoder_inputs)
@@ -128,13 +130,13 @@ def test_samples_and_densities_have_the_shapes_of_torch(space: Space):
 
 def test_log_q_is_the_density_of_the_posterior(space: Space):
     latent, encoded = space.latent(), space.encoded(50)
-    z, log_q, _ = latent.sample(encoded, (3,))
+    z, log_q, _ = latent.rsample(encoded, (3,))
     assert_close(log_q, latent.posterior(encoded).log_prob(z), rtol=1e-8, atol=1e-8)
 
 
 def test_log_p_is_the_density_of_the_prior(space: Space):
     latent = space.latent()
-    z, _, log_p = latent.sample(space.encoded(50), (3,))
+    z, _, log_p = latent.rsample(space.encoded(50), (3,))
     assert_close(log_p, latent.prior().log_prob(z), rtol=1e-7, atol=1e-7)
 
 
@@ -172,7 +174,7 @@ def test_centre_is_the_mean_of_the_posterior(space: Space):
 
 def test_samples_reach_the_encoder_with_a_finite_gradient(space: Space):
     latent, encoded = space.latent(), space.encoded(9).requires_grad_()
-    z, log_q, log_p = latent.sample(encoded, (2,))
+    z, log_q, log_p = latent.rsample(encoded, (2,))
     total = latent.for_decoder(z).sum() + log_q.sum() - log_p.sum()
     wanted = [encoded, *latent.parameters()]
     grads = torch.autograd.grad(total, wanted)
@@ -180,16 +182,16 @@ def test_samples_reach_the_encoder_with_a_finite_gradient(space: Space):
 
 
 def test_k_is_learned_from_where_it_was_put():
-    for k in (0.01, 0.25, 1.0, 4.0, 30.0):
-        latent = hw.Hyperbolic(2, k=k, learn_k=True)
-        assert_close(latent.k, torch.tensor(k), check_dtype=False, rtol=1e-5, atol=0)
-        assert [name for name, _ in latent.named_parameters()] == ["raw_k"]
-    assert not list(hw.Hyperbolic(2, k=4.0).parameters())
+    for c in (0.01, 0.25, 1.0, 4.0, 30.0):
+        latent = hw.HyperbolicLatent(2, c=c, learn_c=True)
+        assert_close(latent.c, torch.tensor(c), check_dtype=False, rtol=1e-5, atol=0)
+        assert [name for name, _ in latent.named_parameters()] == ["raw_c"]
+    assert not list(hw.HyperbolicLatent(2, c=4.0).parameters())
 
 
 def test_a_large_k_is_learned_from_where_it_was_put():
-    latent = hw.Hyperbolic(2, k=100.0, learn_k=True)
-    assert_close(latent.k, torch.tensor(100.0), check_dtype=False)
+    latent = hw.HyperbolicLatent(2, c=100.0, learn_c=True)
+    assert_close(latent.c, torch.tensor(100.0), check_dtype=False)
 
 
 def test_a_geodesic_ends_at_its_ends(space: Space):
@@ -210,15 +212,15 @@ def test_a_geodesic_runs_at_constant_speed(space: Space):
 
 
 def test_the_decoder_is_given_the_coordinates_asked_for():
-    z = hw.lorentz.exp0(torch.randn(6, 3, dtype=torch.float64), k=4.0)
+    z = hw.lorentz.exp0(torch.randn(6, 3, dtype=torch.float64), c=4.0)
     given = {
-        name: hw.Hyperbolic(3, k=4.0, coordinates=name).for_decoder(z)
+        name: hw.HyperbolicLatent(3, c=4.0, coordinates=name).for_decoder(z)
         for name in ("hyperboloid", "tangent", "poincare")
     }
     assert torch.equal(given["hyperboloid"], z)
-    assert_close(hw.lorentz.exp0(given["tangent"], k=4.0), z)
-    assert_close(hw.charts.from_poincare(given["poincare"], k=4.0), z)
-    assert torch.equal(hw.Euclidean(4).for_decoder(z), z)
+    assert_close(hw.lorentz.exp0(given["tangent"], c=4.0), z)
+    assert_close(hw.charts.from_poincare(given["poincare"], c=4.0), z)
+    assert torch.equal(hw.EuclideanLatent(4).for_decoder(z), z)
 
 
 # --- the objective -----------------------------------------------------------------------------
@@ -261,7 +263,7 @@ def test_beta_weighs_the_kl_in_the_objective_only(beta: float):
 
 
 def stacked_vae(stack: int, beta: Any = 1.0, data: int = 4) -> hw.VAE:
-    latent = hw.Hyperbolic(2)
+    latent = hw.HyperbolicLatent(2)
     encoder = mlp([data, 6, latent.encoder_outputs], stack=(stack,))
     decoder = mlp([latent.decoder_inputs, 6, data], stack=(stack,))
     return hw.VAE(encoder, decoder, latent, beta=beta).double()
@@ -351,10 +353,12 @@ def inverse_softplus(y: Tensor) -> Tensor:
 
 
 LINEAR: dict[str, Latent] = {
-    "Euclidean plane": hw.Euclidean(2, covariance="full"),
-    "Euclidean line": hw.Euclidean(1, covariance="full"),
-    "hyperbolic line": hw.Hyperbolic(1, covariance="full", coordinates="tangent"),  # it is flat
-    "curved line": hw.Hyperbolic(1, covariance="full", coordinates="tangent", k=4.0),
+    "Euclidean plane": hw.EuclideanLatent(2, covariance="full"),
+    "Euclidean line": hw.EuclideanLatent(1, covariance="full"),
+    "hyperbolic line": hw.HyperbolicLatent(
+        1, covariance="full", coordinates="tangent"
+    ),  # it is flat
+    "curved line": hw.HyperbolicLatent(1, covariance="full", coordinates="tangent", c=4.0),
 }
 
 
@@ -380,12 +384,12 @@ def test_with_another_posterior_the_likelihood_is_approached_from_below(latent: 
     assert abs(gaps[2]) < 5e-3
 
 
-@pytest.mark.parametrize("space", [hyperbolic(2), hyperbolic(2, k=4.0, covariance="full")], ids=str)
+@pytest.mark.parametrize("space", [hyperbolic(2), hyperbolic(2, c=4.0, covariance="full")], ids=str)
 def test_the_likelihood_by_quadrature_on_the_plane(space: Space):
     vae, x = wide(vae_on(space)), bits(6, 4)
     grid = torch.linspace(-7, 7, 201, dtype=torch.float64)
     v = torch.cartesian_prod(grid, grid)
-    z = hw.lorentz.exp0(v, k=vae.latent.k)  # pyright: ignore[reportArgumentType]
+    z = hw.lorentz.exp0(v, c=vae.latent.c)  # pyright: ignore[reportArgumentType]
     weights = -0.5 * v.square().sum(-1) - log(2 * pi) + 2 * (grid[1] - grid[0]).log()
     with torch.no_grad():
         logits = vae.decoder(vae.latent.for_decoder(z))
@@ -510,7 +514,7 @@ def test_a_vae_has_its_least_scale(tmp_path: Path):
     def made(least_scale: float) -> hw.VAE:
         torch.manual_seed(0)
         networks = mlp([3, 4]), mlp([3, 6])
-        return hw.VAE(*networks, hw.Hyperbolic(2), "gaussian", least_scale=least_scale)
+        return hw.VAE(*networks, hw.HyperbolicLatent(2), "gaussian", least_scale=least_scale)
 
     vae, x = made(0.5), torch.randn(7, 3)
     vae.save(tmp_path / "model.safetensors")
@@ -530,7 +534,10 @@ def test_a_vae_has_its_least_scale(tmp_path: Path):
 def test_a_file_without_a_least_scale_is_older_and_one_without_a_likelihood_is_no_model(
     tmp_path: Path,
 ):
-    vae, path = hw.VAE(mlp([3, 4]), mlp([3, 6]), hw.Hyperbolic(2), "gaussian"), tmp_path / "model"
+    vae, path = (
+        hw.VAE(mlp([3, 4]), mlp([3, 6]), hw.HyperbolicLatent(2), "gaussian"),
+        tmp_path / "model",
+    )
     for gone, expected in (("least_scale", 1e-3), ("likelihood", None)):
         config = {name: value for name, value in vae._config().items() if name != gone}
         save_file(vae.state_dict(), path, {"vae": json.dumps(config)})
@@ -643,7 +650,7 @@ def test_samples_of_a_stack_are_decoded_by_their_own_model():
     torch.manual_seed(1)
     bound = vae.elbo(x, 4)
     torch.manual_seed(1)
-    z = vae.latent.sample(vae.encoder(x), (4,)).z
+    z = vae.latent.rsample(vae.encoder(x), (4,)).z
     logits = torch.stack([vae.decoder(vae.latent.for_decoder(draw)) for draw in z])
     assert_close(bound.reconstruction, Bernoulli(logits=logits).log_prob(x).sum(-1).mean(0))
 
@@ -713,7 +720,7 @@ def test_an_interpolation_keeps_the_precision_of_its_ends():
 
 def image_vae(likelihood: Any) -> hw.VAE:
     """Two small convolutional networks for images ``(B, 1, 8, 8)``."""
-    latent, channels = hw.Hyperbolic(2), 1 if likelihood == "bernoulli" else 2
+    latent, channels = hw.HyperbolicLatent(2), 1 if likelihood == "bernoulli" else 2
     encoder = nn.Sequential(
         nn.Conv2d(1, 4, 4, 2, 1),
         nn.ReLU(),
@@ -735,7 +742,7 @@ def test_images(likelihood: str, monkeypatch: pytest.MonkeyPatch):
     torch.manual_seed(1)
     bound = vae.elbo(x, 2)
     torch.manual_seed(1)
-    z, log_q, log_p = vae.latent.sample(vae.encoder(x), (2,))
+    z, log_q, log_p = vae.latent.rsample(vae.encoder(x), (2,))
     output = torch.stack([vae.decoder(draw) for draw in z])
     if likelihood == "bernoulli":
         law: Any = Bernoulli(logits=output, validate_args=False)
@@ -802,7 +809,7 @@ def test_a_stack_is_loaded_as_it_was_saved(path: Path):
 
 
 def test_a_model_of_images_is_loaded_with_its_running_means(path: Path):
-    latent, x = hw.Hyperbolic(2), torch.rand(4, 1, 8, 8)
+    latent, x = hw.HyperbolicLatent(2), torch.rand(4, 1, 8, 8)
     vae = hw.VAE(*dcgan(latent, (1, 8, 8)), latent, "gaussian")
     vae.elbo(x)
     vae.save(path)
@@ -889,35 +896,35 @@ def test_a_model_that_cannot_be_written(tmp_path: Path):
 
 
 def any_vae(**options: Any) -> hw.VAE:
-    return hw.VAE(nn.Linear(4, 4), nn.Linear(3, 4), hw.Hyperbolic(2), **options)
+    return hw.VAE(nn.Linear(4, 4), nn.Linear(3, 4), hw.HyperbolicLatent(2), **options)
 
 
 BAD_OPTIONS: dict[str, tuple[Callable[[], Any], str]] = {
-    "no dimension": (lambda: hw.Hyperbolic(0), "Expected `n` ≥ 1; got 0."),
-    "a negative dimension": (lambda: hw.Euclidean(-2), "Expected `n` ≥ 1; got -2."),
+    "no dimension": (lambda: hw.HyperbolicLatent(0), "Expected `n` ≥ 1; got 0."),
+    "a negative dimension": (lambda: hw.EuclideanLatent(-2), "Expected `n` ≥ 1; got -2."),
     "unknown covariance": (
-        lambda: hw.Hyperbolic(2, covariance="banded"),  # pyright: ignore[reportArgumentType]
+        lambda: hw.HyperbolicLatent(2, covariance="banded"),  # pyright: ignore[reportArgumentType]
         "Expected `covariance` diagonal, scalar or full; got 'banded'.",
     ),
     "unknown covariance, Euclidean": (
-        lambda: hw.Euclidean(2, covariance="banded"),  # pyright: ignore[reportArgumentType]
+        lambda: hw.EuclideanLatent(2, covariance="banded"),  # pyright: ignore[reportArgumentType]
         "Expected `covariance` diagonal, scalar or full; got 'banded'.",
     ),
     "unknown coordinates": (
-        lambda: hw.Hyperbolic(2, coordinates="klein"),  # pyright: ignore[reportArgumentType]
+        lambda: hw.HyperbolicLatent(2, coordinates="klein"),  # pyright: ignore[reportArgumentType]
         "Expected `coordinates` hyperboloid, tangent, poincare; got 'klein'.",
     ),
     "flat": (
-        lambda: hw.Hyperbolic(2, k=0.0),
-        "Expected `k` > 0 (the curvature is −k); got 0.0.",
+        lambda: hw.HyperbolicLatent(2, c=0.0),
+        "Expected `c` > 0 (the curvature is −c); got 0.0.",
     ),
     "spherical, learned": (
-        lambda: hw.Hyperbolic(2, k=-1.0, learn_k=True),
-        "Expected `k` > 0 (the curvature is −k); got -1.0.",
+        lambda: hw.HyperbolicLatent(2, c=-1.0, learn_c=True),
+        "Expected `c` > 0 (the curvature is −c); got -1.0.",
     ),
-    "k of NaN": (
-        lambda: hw.Hyperbolic(2, k=float("nan")),
-        "Expected `k` > 0 (the curvature is −k); got nan.",
+    "c of NaN": (
+        lambda: hw.HyperbolicLatent(2, c=float("nan")),
+        "Expected `c` > 0 (the curvature is −c); got nan.",
     ),
     "unknown likelihood": (
         lambda: any_vae(likelihood="poisson"),
@@ -950,14 +957,16 @@ def vae_with(encoder: int, decoder: int, latent: Latent, **options: Any) -> hw.V
 
 # Each of these is broadcast in silence, or fails in the words of another library.
 BAD_USE: dict[str, Callable[[], Any]] = {
-    "diagonal, encoder of a scalar": lambda: vae_with(3, 4, hw.Hyperbolic(2)).elbo(bits(5, 4)),
+    "diagonal, encoder of a scalar": lambda: vae_with(3, 4, hw.HyperbolicLatent(2)).elbo(
+        bits(5, 4)
+    ),
     "scalar, encoder of a diagonal": lambda: vae_with(
-        4, 4, hw.Euclidean(2, covariance="scalar")
+        4, 4, hw.EuclideanLatent(2, covariance="scalar")
     ).elbo(bits(5, 4)),
-    "too few encoder outputs": lambda: vae_with(2, 4, hw.Hyperbolic(2)).elbo(bits(5, 4)),
-    "logits of another size": lambda: vae_with(4, 1, hw.Hyperbolic(2)).elbo(bits(5, 4)),
+    "too few encoder outputs": lambda: vae_with(2, 4, hw.HyperbolicLatent(2)).elbo(bits(5, 4)),
+    "logits of another size": lambda: vae_with(4, 1, hw.HyperbolicLatent(2)).elbo(bits(5, 4)),
     "mean and scale of another size": lambda: vae_with(
-        4, 2, hw.Hyperbolic(2), likelihood="gaussian"
+        4, 2, hw.HyperbolicLatent(2), likelihood="gaussian"
     ).elbo(bits(5, 4)),
     "no samples for the ELBO": lambda: any_vae().elbo(torch.ones(5, 4), 0),
     "no samples for the likelihood": lambda: any_vae().log_likelihood(torch.ones(5, 4), 0),

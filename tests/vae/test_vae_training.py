@@ -36,7 +36,7 @@ def batches(step: int) -> Tensor:
 
 
 def some_vae(
-    latent: hw.Hyperbolic | hw.Euclidean | None = None,
+    latent: hw.HyperbolicLatent | hw.EuclideanLatent | None = None,
     *,
     seed: int = 0,
     stack: tuple[int, ...] = (),
@@ -44,7 +44,7 @@ def some_vae(
     **options: Any,
 ) -> hw.VAE:
     torch.manual_seed(seed)
-    latent = latent or hw.Hyperbolic(2)
+    latent = latent or hw.HyperbolicLatent(2)
     encoder = mlp([3, hidden, latent.encoder_outputs], stack=stack)
     decoder = mlp([latent.decoder_inputs, hidden, 3], stack=stack)
     return hw.VAE(encoder, decoder, latent, **options)
@@ -55,7 +55,7 @@ def normalised_vae(seed: int = 0) -> hw.VAE:
     torch.manual_seed(seed)
     encoder = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 4))
     decoder = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 3))
-    return hw.VAE(encoder, decoder, hw.Hyperbolic(2))
+    return hw.VAE(encoder, decoder, hw.HyperbolicLatent(2))
 
 
 def make(kind: str, seed: int = 0) -> tuple[hw.VAE, Training]:
@@ -64,7 +64,7 @@ def make(kind: str, seed: int = 0) -> tuple[hw.VAE, Training]:
     if kind == "several samples":
         return some_vae(seed=seed), replace(training, num_samples=3)
     if kind == "learned curvature":
-        return some_vae(hw.Hyperbolic(2, learn_k=True), seed=seed), training
+        return some_vae(hw.HyperbolicLatent(2, learn_c=True), seed=seed), training
     if kind == "warm-up":
         return some_vae(seed=seed, beta=2.0), replace(training, warm_up=20, warm_up_from=0.1)
     if kind == "decay":
@@ -72,7 +72,7 @@ def make(kind: str, seed: int = 0) -> tuple[hw.VAE, Training]:
     if kind == "stack":
         return some_vae(seed=seed, stack=(2,)), training
     if kind == "Euclidean, full":
-        return some_vae(hw.Euclidean(2, covariance="full"), seed=seed), training
+        return some_vae(hw.EuclideanLatent(2, covariance="full"), seed=seed), training
     if kind == "batch normalisation":
         return normalised_vae(seed), training
     if kind == "bfloat16":
@@ -126,7 +126,9 @@ def saved_step(folder: Path) -> int:
 # --- it learns ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("latent", [hw.Hyperbolic(2), hw.Euclidean(2)], ids=["hyperbolic", "flat"])
+@pytest.mark.parametrize(
+    "latent", [hw.HyperbolicLatent(2), hw.EuclideanLatent(2)], ids=["hyperbolic", "flat"]
+)
 def test_the_elbo_improves(latent: Any):
     training = Training(steps=400, learning_rate=1e-2)
     reports = list(Trainer(some_vae(latent), batches, training).run(report_every=50))
@@ -470,10 +472,10 @@ def test_networks_are_in_half_precision_until_the_end_and_the_geometry_is_not():
 
 @pytest.mark.parametrize(
     "latent",
-    [hw.Hyperbolic(2), hw.Hyperbolic(2, covariance="full", coordinates="poincare")],
+    [hw.HyperbolicLatent(2), hw.HyperbolicLatent(2, covariance="full", coordinates="poincare")],
     ids=["diagonal", "full"],
 )
-def test_the_elbo_in_half_precision_is_close_to_that_in_float32(latent: hw.Hyperbolic):
+def test_the_elbo_in_half_precision_is_close_to_that_in_float32(latent: hw.HyperbolicLatent):
     model = some_vae(latent, hidden=20)
     with torch.no_grad():
         torch.manual_seed(1)
@@ -498,7 +500,7 @@ def test_training_in_half_precision_learns_what_float32_learns():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_convolutions_of_the_last_steps_do_not_use_tf32():
     x, training = torch.rand(8, 1, 16, 16).cuda(), Training(100, precision="bfloat16")
-    latent = hw.Hyperbolic(2)
+    latent = hw.HyperbolicLatent(2)
     encoder, decoder = hw.vae.dcgan(latent, (1, 16, 16))
     model = hw.VAE(encoder, decoder, latent, "gaussian").cuda()
     seen: list[bool] = []
@@ -668,11 +670,11 @@ def test_a_checkpoint_of_another_training(other: dict[str, Any], tmp_path: Path)
 
 OTHER_SHAPES: dict[str, Callable[[], hw.VAE]] = {
     "wider": lambda: some_vae(hidden=6),
-    "another dimension": lambda: some_vae(hw.Hyperbolic(3)),
-    "full covariance": lambda: some_vae(hw.Hyperbolic(2, covariance="full")),
-    "learned curvature": lambda: some_vae(hw.Hyperbolic(2, learn_k=True)),
+    "another dimension": lambda: some_vae(hw.HyperbolicLatent(3)),
+    "full covariance": lambda: some_vae(hw.HyperbolicLatent(2, covariance="full")),
+    "learned curvature": lambda: some_vae(hw.HyperbolicLatent(2, learn_c=True)),
     "a stack": lambda: some_vae(stack=(2,)),
-    "Euclidean": lambda: some_vae(hw.Euclidean(2)),
+    "Euclidean": lambda: some_vae(hw.EuclideanLatent(2)),
 }
 
 
@@ -685,12 +687,12 @@ def test_a_checkpoint_of_other_shapes(model: Callable[[], hw.VAE], tmp_path: Pat
     assert same(own, other.state_dict())
 
 
-# The parameters of these fit those of Hyperbolic(2, coordinates="tangent") and β = 1.
+# The parameters of these fit those of HyperbolicLatent(2, coordinates="tangent") and β = 1.
 OTHER_MODELS: dict[str, Callable[[], hw.VAE]] = {
-    "another β": lambda: some_vae(hw.Hyperbolic(2, coordinates="tangent"), beta=4.0),
-    "another curvature": lambda: some_vae(hw.Hyperbolic(2, coordinates="tangent", k=4.0)),
-    "other coordinates": lambda: some_vae(hw.Hyperbolic(2, coordinates="poincare")),
-    "Euclidean": lambda: some_vae(hw.Euclidean(2)),
+    "another β": lambda: some_vae(hw.HyperbolicLatent(2, coordinates="tangent"), beta=4.0),
+    "another curvature": lambda: some_vae(hw.HyperbolicLatent(2, coordinates="tangent", c=4.0)),
+    "other coordinates": lambda: some_vae(hw.HyperbolicLatent(2, coordinates="poincare")),
+    "Euclidean": lambda: some_vae(hw.EuclideanLatent(2)),
 }
 
 
@@ -699,7 +701,11 @@ def test_a_checkpoint_of_another_model_of_the_same_shapes(
     model: Callable[[], hw.VAE], tmp_path: Path
 ):
     training = Training(steps=4)
-    finish(Trainer(some_vae(hw.Hyperbolic(2, coordinates="tangent")), batches, training, tmp_path))
+    finish(
+        Trainer(
+            some_vae(hw.HyperbolicLatent(2, coordinates="tangent")), batches, training, tmp_path
+        )
+    )
     refused(lambda: Trainer(model(), batches, training, tmp_path), tmp_path)
 
 
@@ -759,7 +765,7 @@ def test_a_gradient_that_is_not_finite_stops_the_training(step: int, tmp_path: P
 @pytest.mark.parametrize("n", [2, 20, 100])
 @pytest.mark.parametrize("learning_rate", [1e-3, 1e-2, 1e-1])
 def test_no_nan_in_a_thousand_steps(learning_rate: float, n: int):
-    model = some_vae(hw.Hyperbolic(n), hidden=8)
+    model = some_vae(hw.HyperbolicLatent(n), hidden=8)
     training = Training(steps=1000, learning_rate=learning_rate)
     reports = list(Trainer(model, batches, training).run(report_every=100))
     assert reports[-1].step == 1000

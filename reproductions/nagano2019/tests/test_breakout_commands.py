@@ -16,10 +16,11 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
-from hyperwrap.cli import breakout, main, show
+from hyperwrap.cli import main, show
 from nagano2019.atari import frames as data
 from nagano2019.atari import learn as learning
 from nagano2019.atari.player import Player
+from nagano2019.commands import breakout
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from hyperwrap.cli import main
 from hyperwrap.errors import UserError
 from hyperwrap.graphs import wheels
 from hyperwrap.runs import Run, tables
-from hyperwrap.vae import VAE, Euclidean, Hyperbolic, mlp
+from hyperwrap.vae import VAE, EuclideanLatent, HyperbolicLatent, mlp
 from hyperwrap.vae.train import Progress, Shuffled
 from nagano2019 import figures as plot
 from nagano2019 import mnist
@@ -56,7 +56,7 @@ def reproduce(folder: Path, **options):
 
 
 def stack(n: int = 2, seeds: int = 2) -> VAE:
-    return mnist._vae(Hyperbolic(n), replace(SCALE, seeds=seeds), DATA, stack=(seeds,))
+    return mnist._vae(HyperbolicLatent(n), replace(SCALE, seeds=seeds), DATA, stack=(seeds,))
 
 
 # --- the experiment ------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def test_evaluation_is_that_of_each_model_and_leaves_training_alone():
     assert torch.equal(mnist.evaluate(model, x, 2000, seed=0)[0], elbo)
     assert (elbo < log_likelihood).all()
     for i in range(2):
-        alone = VAE(mlp([16, 8, 4]), mlp([3, 8, 16]), Hyperbolic(2))
+        alone = VAE(mlp([16, 8, 4]), mlp([3, 8, 16]), HyperbolicLatent(2))
         own = {name: p[i] for name, p in model.named_parameters()}
         alone.load_state_dict({**own, "beta": torch.tensor(1.0)})
         expected = alone.score(x.float(), 2000).elbo.mean()
@@ -264,7 +264,7 @@ def test_places_lie_inside_the_disc_and_fill_it():
 def test_group_names():
     group = Group(PAPER, "vanilla", 5)
     assert group.name == "vanilla, as in the paper, n=5"
-    assert isinstance(group.latent(), Euclidean)
+    assert isinstance(group.latent(), EuclideanLatent)
 
 
 def test_a_table_of_eight_columns_is_split(tmp_path: Path):

@@ -322,7 +322,7 @@ def test_a_cell_under_the_name_of_another_is_refused(tmp_path: Path):
     reproduce(tmp_path, wanted=[KILLED])
     path = tmp_path / "cells" / KILLED.file
     path.rename(path.with_name("ours-hyperbolic-diagonal-n10.json"))
-    with pytest.raises(UserError, match=r"it is that of Hyperbolic, n=5\)\. Remove it\."):
+    with pytest.raises(UserError, match=r"it is that of HyperbolicLatent, n=5\)\. Remove it\."):
         reproduce(tmp_path, wanted=[KILLED])
 
 
@@ -412,7 +412,7 @@ def test_help_names_the_command():
 
 # --- the paper -----------------------------------------------------------------------------------
 
-# n, then MAP and rank of: Euclid, Hyperbolic, Nickel & Kiela
+# n, then MAP and rank of: Euclid, HyperbolicLatent, Nickel & Kiela
 TABLE_5 = """
 5   .296 25.09  .506 20.55  .823 4.9
 10  .778  4.70  .795  5.07  .851 4.02

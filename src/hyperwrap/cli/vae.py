@@ -30,7 +30,7 @@ from hyperwrap.errors import UserError
 from hyperwrap.files import as_json, write_whole
 from hyperwrap.runs import commit, versions
 from hyperwrap.threads import one_thread
-from hyperwrap.vae import VAE, Euclidean, Hyperbolic, Latent, mlp, tables
+from hyperwrap.vae import VAE, EuclideanLatent, HyperbolicLatent, Latent, mlp, tables
 from hyperwrap.vae.networks import dcgan
 from hyperwrap.vae.train import Progress, Shuffled, Trainer, Training
 
@@ -100,9 +100,9 @@ class Options:
 
     def latent(self) -> Latent:
         if self.geometry == "euclidean":
-            return Euclidean(self.dim, covariance=self.covariance)
+            return EuclideanLatent(self.dim, covariance=self.covariance)
         assert self.coordinates is not None
-        return Hyperbolic(self.dim, covariance=self.covariance, coordinates=self.coordinates)
+        return HyperbolicLatent(self.dim, covariance=self.covariance, coordinates=self.coordinates)
 
     def model(self, event: tuple[int, ...]) -> VAE:
         """An untrained one for data of this shape, the same for the same seed."""
@@ -336,8 +336,8 @@ class _Run:
         origin = latent.centre(z.new_zeros(latent.encoder_outputs))
         columns = {"radius": latent.distance(z, origin).tolist()}
         kind, y = "z", z
-        if isinstance(latent, Hyperbolic):
-            kind, y = "poincare", charts.to_poincare(z, k=latent.k)
+        if isinstance(latent, HyperbolicLatent):
+            kind, y = "poincare", charts.to_poincare(z, c=latent.c)
         return columns | {f"{kind}_{i}": each.tolist() for i, each in enumerate(y.unbind(-1), 1)}
 
 

@@ -1,7 +1,7 @@
 """Probability distributions on hyperbolic space, with the conventions of `torch.distributions`."""
 
-from hyperwrap.distributions.kl import KLEstimate, kl
+from hyperwrap.distributions.kl import KLEstimate, estimate_kl
 from hyperwrap.distributions.wrapped import Wrapped
 from hyperwrap.distributions.wrapped_normal import WrappedNormal
 
-__all__ = ["KLEstimate", "Wrapped", "WrappedNormal", "kl"]
+__all__ = ["KLEstimate", "Wrapped", "WrappedNormal", "estimate_kl"]

@@ -4,7 +4,7 @@ A wrapped law draws ``v`` from a law on ``R^n``, reads it as a tangent vector at
 carries it to ``μ`` and onto the manifold (Algorithm 1). Its density follows by the change of
 variables (eq. 7):
 
-    log p(z) = log p_base(v) − (n−1)·log(sinh(√k r) / (√k r)),    r = |v|
+    log p(z) = log p_base(v) − (n−1)·log(sinh(√c r) / (√c r)),    r = |v|
 
 A leaf class says only how its base law draws and scores.
 """
@@ -29,7 +29,7 @@ class WrappedDistribution(Distribution, ABC):
     """A law on ``H^n`` pushed forward from one on the tangent space at the origin."""
 
     loc: Tensor
-    k: Curvature
+    c: Curvature
     # torch declares a property here and assigns dictionaries, per class and per instance
     arg_constraints: dict[str, constraints.Constraint] = {"loc": hyperboloid}  # pyright: ignore # noqa: RUF012
 
@@ -55,7 +55,7 @@ class WrappedDistribution(Distribution, ABC):
         self,
         loc: Tensor,
         batch_shape: Size,
-        k: Curvature,
+        c: Curvature,
         validate_args: bool | None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
@@ -64,16 +64,16 @@ class WrappedDistribution(Distribution, ABC):
         The law works in ``dtype`` or that of ``loc``, whichever is wider.
         """
         dtype = torch.promote_types(dtype, loc.dtype)
-        points = loc if dtype == loc.dtype else lorentz.lift(loc[..., 1:].to(dtype), k=k)
-        self.loc, self.k = expanded(points, (*batch_shape, loc.shape[-1])), k
-        self.arg_constraints = {**type(self).arg_constraints, "loc": Hyperboloid(k)}  # pyright: ignore
+        points = loc if dtype == loc.dtype else lorentz.lift(loc[..., 1:].to(dtype), c=c)
+        self.loc, self.c = expanded(points, (*batch_shape, loc.shape[-1])), c
+        self.arg_constraints = {**type(self).arg_constraints, "loc": Hyperboloid(c)}  # pyright: ignore
         super().__init__(batch_shape, loc.shape[-1:], validate_args=False)
         self._validate_args = (
             Distribution._validate_args if validate_args is None else validate_args
         )
         if self._checks(loc):
-            require_positive(k)
-            Hyperboloid(k).require("loc", loc)
+            require_positive(c)
+            Hyperboloid(c).require("loc", loc)
         self._at_origin = is_constant(loc) and not loc[1:].any()
 
     def _checks(self, *tensors: Tensor) -> bool:
@@ -88,8 +88,8 @@ class WrappedDistribution(Distribution, ABC):
 
     @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> Hyperboloid:  # pyright: ignore
-        """The hyperboloid of curvature ``−k``."""
-        return Hyperboloid(self.k)
+        """The hyperboloid of curvature ``−c``."""
+        return Hyperboloid(self.c)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Points ``(*sample_shape, *batch_shape, n+1)`` without gradients (Algorithm 1)."""
@@ -123,12 +123,12 @@ class WrappedDistribution(Distribution, ABC):
         return Size((*sample_shape, *self.batch_shape, self.n))
 
     def _wrap(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        z, log_sinhc = lorentz.wrap_and_log_det(self.loc, v, k=self.k)
+        z, log_sinhc = lorentz.wrap_and_log_det(self.loc, v, c=self.c)
         if self._checks(z) and not torch.isfinite(z).all():
-            centre = lorentz.log0(self.loc, k=self.k).norm(dim=-1).max()
+            centre = lorentz.log0(self.loc, c=self.c).norm(dim=-1).max()
             raise ValueError(
                 f"Expected samples within {z.dtype} (radius below {overflow_radius(z.dtype):.0f}"
-                f"/√k); got a tangent vector of length {v.norm(dim=-1).max().item():.3g} at a "
+                f"/√c); got a tangent vector of length {v.norm(dim=-1).max().item():.3g} at a "
                 f"centre of radius {centre.item():.3g}. Use {wider(z.dtype)}a smaller scale."
             )
         return z, log_sinhc
@@ -136,17 +136,17 @@ class WrappedDistribution(Distribution, ABC):
     def _score_unwrapped(self, value: Tensor) -> Tensor:
         """Algorithm 2, from the difference of ``value`` and ``loc``, in float64."""
         v = self._unwrap(wide(value))
-        log_det = (self.n - 1) * log_sinhc_sqrt(self._k_times(squared_norm(v)))
+        log_det = (self.n - 1) * log_sinhc_sqrt(self._c_times(squared_norm(v)))
         return self._noise_log_prob(self._noise(v)) - log_det
 
     def _unwrap(self, value: Tensor) -> Tensor:
         if self._at_origin:
-            return lorentz.log0(value, k=self.k)
-        return lorentz.unwrap(wide(self.loc), value, k=self.k)
+            return lorentz.log0(value, c=self.c)
+        return lorentz.unwrap(wide(self.loc), value, c=self.c)
 
-    def _k_times(self, q: Tensor) -> Tensor:
-        k = self.k
-        return q * (k.to(q.dtype) if isinstance(k, Tensor) else k)
+    def _c_times(self, q: Tensor) -> Tensor:
+        c = self.c
+        return q * (c.to(q.dtype) if isinstance(c, Tensor) else c)
 
     def _result_type(self, value: Tensor) -> torch.dtype:
         return torch.promote_types(at_least_float32(value).dtype, self.loc.dtype)
@@ -177,7 +177,7 @@ class WrappedDistribution(Distribution, ABC):
                 f"got shape {tuple(value.shape)}."
             ) from None
         if self._checks(value):
-            Hyperboloid(self.k).require("value", value)
+            Hyperboloid(self.c).require("value", value)
 
 
 def expanded(x: Tensor, shape: Sequence[int]) -> Tensor:
@@ -205,10 +205,10 @@ def _kind(x: object) -> str:
     return str(x.dtype) if isinstance(x, Tensor) else type(x).__name__
 
 
-def broadcast_batch(k: Curvature, **shapes: Sequence[int]) -> Size:
+def broadcast_batch(c: Curvature, **shapes: Sequence[int]) -> Size:
     """The batch shape of parameters with these batch shapes, or an error that names them."""
-    if isinstance(k, Tensor):
-        shapes["k"] = k.shape
+    if isinstance(c, Tensor):
+        shapes["c"] = c.shape
     try:
         return torch.broadcast_shapes(*shapes.values())
     except RuntimeError:

@@ -1,10 +1,10 @@
-r"""Kullback–Leibler divergence: `hw.kl` by sampling, `torch.distributions.kl_divergence` by a rule.
+r"""Kullback–Leibler divergence: `hw.estimate_kl` by sampling, `kl_divergence` by a rule.
 
 ``KL(p‖q) = −H(p) + E_p[−log q(z)]``. The entropy of a `WrappedNormal` is known, so only the second
 term is sampled, and of that only what is left after
 
 * pairing each ``v`` with ``−v``, which integrates every odd function of ``v`` exactly;
-* taking out, by regression, functions of ``v`` whose mean is known: ``log sinhc(√k|v|)`` and the
+* taking out, by regression, functions of ``v`` whose mean is known: ``log sinhc(√c|v|)`` and the
   quadratic forms in ``v`` (all of them if the sample is large enough, else the two that matter,
   those of ``p`` and of ``q``).
 
@@ -27,7 +27,7 @@ from hyperwrap.distributions.wrapped_normal import WrappedNormal
 from hyperwrap.precision import traced, wide
 from hyperwrap.special import dot, log_sinhc_sqrt, squared_norm
 
-__all__ = ["KLEstimate", "kl"]
+__all__ = ["KLEstimate", "estimate_kl"]
 
 P = TypeVar("P", bound=Distribution)
 Q = TypeVar("Q", bound=Distribution)
@@ -44,14 +44,14 @@ class KLEstimate(NamedTuple):
     """Its standard deviation over repetitions, as estimated from this one."""
 
 
-def kl(p: WrappedDistribution, q: Distribution, num_samples: int = 1024) -> KLEstimate:
+def estimate_kl(p: WrappedDistribution, q: Distribution, num_samples: int = 1024) -> KLEstimate:
     """``KL(p‖q)`` from ``num_samples`` draws of ``p``, shape: the broadcast batch shapes.
 
     ``q`` may be a mixture of wrapped laws.
 
     >>> loc = hw.lorentz.exp0(torch.tensor([1.0, 2.0]))
     >>> p = hw.WrappedNormal(loc, torch.tensor([0.5, 0.2]))
-    >>> estimate, standard_error = hw.kl(p, hw.WrappedNormal(hw.lorentz.origin(2), 1.0))
+    >>> estimate, standard_error = hw.estimate_kl(p, hw.WrappedNormal(hw.lorentz.origin(2), 1.0))
     >>> bool(standard_error < 1e-3)
     True
     """
@@ -90,7 +90,8 @@ def _kl_wrapped(p: Wrapped, q: WrappedDistribution) -> Tensor:
     if isinstance(q, Wrapped) and torch.equal(p.loc, q.loc):
         return kl_divergence(p.base, q.base)
     raise NotImplementedError(
-        "KL between Wrapped laws is exact at a common `loc` only; use hw.kl(p, q, num_samples)."
+        "KL between Wrapped laws is exact at a common `loc` only; "
+        "use hw.estimate_kl(p, q, num_samples)."
     )
 
 
@@ -98,7 +99,7 @@ def _from_noise(p: WrappedNormal, q: Distribution, noise: Tensor) -> KLEstimate:
     """The estimate from white noise ``(pairs, *batch, n)`` and its mirror image."""
     v = wide(p._sigma.colour(noise))
     loc = wide(p.loc)
-    ahead, behind = (q.log_prob(lorentz.wrap(loc, u, k=p.k)) for u in (v, -v))
+    ahead, behind = (q.log_prob(lorentz.wrap(loc, u, c=p.c)) for u in (v, -v))
     controls = _controls(p, q, wide(noise), v)
     mean, error = _regressed_mean(-(ahead + behind) / 2, controls)
     dtype = p.loc.dtype
@@ -108,7 +109,7 @@ def _from_noise(p: WrappedNormal, q: Distribution, noise: Tensor) -> KLEstimate:
 def _controls(p: WrappedNormal, q: Distribution, noise: Tensor, v: Tensor) -> Tensor:
     """Even functions of ``v`` with mean 0, ``(pairs, *batch, controls)``."""
     pairs, n = noise.shape[0], p.n
-    log_sinhc = log_sinhc_sqrt(p._k_times(squared_norm(v)))
+    log_sinhc = log_sinhc_sqrt(p._c_times(squared_norm(v)))
     found = [log_sinhc - p._mean_log_sinhc()]
     if 10 * n * (n + 1) < pairs * 2:
         i, j = torch.triu_indices(n, n, device=noise.device)
@@ -147,8 +148,8 @@ def _comparable(p: P, q: Q) -> tuple[P, Q]:
     here, there = _space("p", p), _space("q", q)
     if here.n != there.n:
         raise ValueError(f"Expected `p` and `q` on one space; got H^{here.n} and H^{there.n}.")
-    if not traced(here.loc, there.loc) and torch.ne(*map(torch.as_tensor, (here.k, there.k))).any():
-        raise ValueError(f"Expected `p` and `q` of one curvature; got k={here.k} and k={there.k}.")
+    if not traced(here.loc, there.loc) and torch.ne(*map(torch.as_tensor, (here.c, there.c))).any():
+        raise ValueError(f"Expected `p` and `q` of one curvature; got c={here.c} and c={there.c}.")
     batch = torch.broadcast_shapes(p.batch_shape, q.batch_shape)
     return _over(p, batch), _over(q, batch)
 

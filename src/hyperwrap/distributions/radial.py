@@ -1,21 +1,21 @@
 r"""``E[log(sinh r / r)]``, ``r = |v|``, exactly, in any dimension.
 
-The entropy of a wrapped law needs the mean of ``log sinhc(√k|v|)`` over ``v``, an integral over
+The entropy of a wrapped law needs the mean of ``log sinhc(√c|v|)`` over ``v``, an integral over
 ``R^n``. For Gaussian ``v ~ N(0, Σ)`` it is in fact one-dimensional. By Euler's product and
 Frullani's integral:
 
     log(sinh x / x) = Σ_m log(1 + x²/π²m²) = ∫₀^∞ (1 − e^{−t x²}) ψ(t) dt/t,   ψ(t) = Σ_m e^{−π²m²t}
 
-and ``E[e^{−t k|v|²}] = Π_i (1 + 2tkλ_i)^{−1/2}`` for the eigenvalues ``λ`` of ``Σ``, hence:
+and ``E[e^{−t c|v|²}] = Π_i (1 + 2tkλ_i)^{−1/2}`` for the eigenvalues ``λ`` of ``Σ``, hence:
 
-    E[log sinhc(√k|v|)] = ∫₀^∞ (1 − Π_i (1 + 2tkλ_i)^{−1/2}) ψ(t) dt/t
+    E[log sinhc(√c|v|)] = ∫₀^∞ (1 − Π_i (1 + 2tkλ_i)^{−1/2}) ψ(t) dt/t
 
 The integrand is analytic in ``log t``; with ``log t = x − e^{−x}`` it falls off doubly
 exponentially at both ends, and the trapezoidal rule converges exponentially. The 102 nodes do not
-depend on ``n``, ``k`` or ``Σ``. Relative error below 1e-9 for ``√k·σ ≤ 10`` and ``n ≤ 1000``
-(tested against mpmath; 1e-13 for ``√k·σ ≤ 1``, ``n ≤ 100``).
+depend on ``n``, ``c`` or ``Σ``. Relative error below 1e-9 for ``√c·σ ≤ 10`` and ``n ≤ 1000``
+(tested against mpmath; 1e-13 for ``√c·σ ≤ 1``, ``n ≤ 100``).
 
-For a law with independent coordinates the product runs over ``E[e^{−t k v_i²}]`` instead, one
+For a law with independent coordinates the product runs over ``E[e^{−t c v_i²}]`` instead, one
 integral on the line each, taken by a second doubly exponential rule.
 """
 
@@ -45,15 +45,15 @@ def mean_log_sinhc(variances: Tensor) -> Tensor:
     return -(torch.expm1(log_phi) * weight).sum(-1)
 
 
-def mean_log_sinhc_product(law: Distribution, root_k: Curvature) -> Tensor:
-    """``E[log sinhc(√k|v|)]`` for ``v`` with independent coordinates, ``(..., n) → (...)``.
+def mean_log_sinhc_product(law: Distribution, root_c: Curvature) -> Tensor:
+    """``E[log sinhc(√c|v|)]`` for ``v`` with independent coordinates, ``(..., n) → (...)``.
 
-    ``law`` has the coordinates as its last batch dimension; ``root_k`` broadcasts against it.
+    ``law`` has the coordinates as its last batch dimension; ``root_c`` broadcasts against it.
     """
     v, mass = _nodes(law)
-    q = (v * root_k).square()
+    q = (v * root_c).square()
     t, weight = _tensors(_RULE, q)
-    lost = torch.stack([-(torch.expm1(-ti * q) * mass).sum(0) for ti in t])  # 1 − E[exp(−t·k·vᵢ²)]
+    lost = torch.stack([-(torch.expm1(-ti * q) * mass).sum(0) for ti in t])  # 1 − E[exp(−t·c·vᵢ²)]
     log_phi = torch.log1p(-lost).sum(-1).movedim(0, -1)
     return -(torch.expm1(log_phi) * weight).sum(-1)
 

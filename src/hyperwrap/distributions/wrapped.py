@@ -25,7 +25,7 @@ class Wrapped(WrappedDistribution):
         base: a law over vectors, ``event_shape (n,)``; wrap a product of scalar laws in
             `torch.distributions.Independent`.
         loc: ``(..., n+1)``, the point ``μ`` that ``v = 0`` is carried to.
-        k: the curvature is ``−k``; lengths of ``v`` are lengths on the manifold.
+        c: the curvature is ``−c``; lengths of ``v`` are lengths on the manifold.
 
     >>> from torch.distributions import Independent, Laplace
     >>> base = Independent(Laplace(torch.zeros(2), torch.ones(2)), 1)
@@ -39,7 +39,7 @@ class Wrapped(WrappedDistribution):
         base: Distribution,
         loc: Tensor,
         *,
-        k: Curvature = 1.0,
+        c: Curvature = 1.0,
         validate_args: bool | None = None,
     ) -> None:
         require_points(loc)
@@ -50,9 +50,9 @@ class Wrapped(WrappedDistribution):
                 f"Expected `base` over vectors of length {n}, as `loc` is in H^{n}; "
                 f"got event_shape {tuple(base.event_shape)}{hint}."
             )
-        batch_shape = broadcast_batch(k, base=base.batch_shape, loc=loc.shape[:-1])
+        batch_shape = broadcast_batch(c, base=base.batch_shape, loc=loc.shape[:-1])
         self.base = base if base.batch_shape == batch_shape else base.expand(batch_shape)
-        self._place(loc, batch_shape, k, validate_args)
+        self._place(loc, batch_shape, c, validate_args)
 
     @property
     def has_rsample(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -62,7 +62,7 @@ class Wrapped(WrappedDistribution):
         """The same law over a larger batch; no memory is copied."""
         new = cast(Wrapped, self._get_checked_instance(Wrapped, _instance))
         new.base = self.base.expand(Size(batch_shape))
-        new._place(self.loc, Size(batch_shape), self.k, validate_args=False)
+        new._place(self.loc, Size(batch_shape), self.c, validate_args=False)
         new._validate_args = self._validate_args
         return new
 
@@ -79,7 +79,7 @@ class Wrapped(WrappedDistribution):
         return self._centre("mode")
 
     def entropy(self) -> Tensor:
-        """``H(base) + (n−1)·E[log sinhc(√k r)]``, by quadrature: see `radial`.
+        """``H(base) + (n−1)·E[log sinhc(√c r)]``, by quadrature: see `radial`.
 
         For a `MultivariateNormal` around 0, and for independent coordinates of a law that has
         quantiles or a location and scale, ``Independent(law, 1)``; ``inf`` where there is no mean.
@@ -88,13 +88,13 @@ class Wrapped(WrappedDistribution):
         return (self.base.entropy() + spread).to(self.loc.dtype)
 
     def _mean_log_sinhc(self) -> Tensor:
-        base, c = self.base, root(self.k, self.loc.double())
+        base, root_c = self.base, root(self.c, self.loc.double())
         try:
             if isinstance(base, Independent) and base.reinterpreted_batch_ndims == 1:
-                spread = mean_log_sinhc_product(base.base_dist, c)
+                spread = mean_log_sinhc_product(base.base_dist, root_c)
             elif isinstance(base, MultivariateNormal) and not base.loc.any():
                 variances = torch.linalg.eigvalsh(base.covariance_matrix.double())
-                spread = mean_log_sinhc(variances * c**2)
+                spread = mean_log_sinhc(variances * root_c**2)
             else:
                 raise NotImplementedError
         except NotImplementedError:

@@ -30,7 +30,7 @@ __all__ = ["WrappedNormal"]
 class WrappedNormal(WrappedDistribution):
     r"""The pseudo-hyperbolic Gaussian ``G(μ, Σ)``: ``v ~ N(0, Σ)`` wrapped at ``μ``.
 
-    ``log p(z) = log N(v; 0, Σ) − (n−1)·log(sinh(√k r)/(√k r))``, ``r = |v|``, with respect to the
+    ``log p(z) = log N(v; 0, Σ) − (n−1)·log(sinh(√c r)/(√c r))``, ``r = |v|``, with respect to the
     Riemannian volume (Algorithms 1 and 2). Give exactly one of the four forms of ``Σ``.
 
     Args:
@@ -39,7 +39,7 @@ class WrappedNormal(WrappedDistribution):
         scale_tril: ``(..., n, n)``, ``Σ = LLᵀ``.
         covariance_matrix: ``(..., n, n)``, ``Σ``.
         precision_matrix: ``(..., n, n)``, ``Σ⁻¹``.
-        k: the curvature is ``−k``; ``Σ`` is in units of length on the manifold.
+        c: the curvature is ``−c``; ``Σ`` is in units of length on the manifold.
 
     >>> loc = hw.lorentz.exp0(torch.tensor([1.0, 2.0]))
     >>> law = hw.WrappedNormal(loc, torch.tensor([0.5, 0.5]))
@@ -69,7 +69,7 @@ class WrappedNormal(WrappedDistribution):
         scale_tril: Tensor | None = None,
         covariance_matrix: Tensor | None = None,
         precision_matrix: Tensor | None = None,
-        k: Curvature = 1.0,
+        c: Curvature = 1.0,
         validate_args: bool | None = None,
     ) -> None:
         require_points(loc)
@@ -84,8 +84,8 @@ class WrappedNormal(WrappedDistribution):
             given = torch.full((), given, dtype=dtype, device=loc.device)
         given = sigma.fit(form, at_least_float32(given), loc.shape[-1] - 1)
         sigma_batch = given.shape[: -1 if form == "scale" else -2]
-        batch_shape = broadcast_batch(k, loc=loc.shape[:-1], **{form: sigma_batch})
-        self._place(loc, batch_shape, k, validate_args, given.dtype)
+        batch_shape = broadcast_batch(c, loc=loc.shape[:-1], **{form: sigma_batch})
+        self._place(loc, batch_shape, c, validate_args, given.dtype)
         if self._checks(given):
             sigma.require_valid(form, given)
         self._sigma = sigma.sigma_from(form, given)
@@ -113,7 +113,7 @@ class WrappedNormal(WrappedDistribution):
     ) -> "WrappedNormal":
         """The same law over a larger batch; no memory is copied."""
         new = cast(WrappedNormal, self._get_checked_instance(WrappedNormal, _instance))
-        new._place(self.loc, Size(batch_shape), self.k, validate_args=False)
+        new._place(self.loc, Size(batch_shape), self.c, validate_args=False)
         new._validate_args = self._validate_args
         new._sigma, new._radial = self._sigma, self._radial
         new._show(self._form, getattr(self, self._form))
@@ -153,7 +153,7 @@ class WrappedNormal(WrappedDistribution):
         return self.loc
 
     def entropy(self) -> Tensor:
-        """``½ log det 2πeΣ + (n−1)·E[log sinhc(√k r)]``, by quadrature: see `radial`."""
+        """``½ log det 2πeΣ + (n−1)·E[log sinhc(√c r)]``, by quadrature: see `radial`."""
         return self._wide_entropy().to(self.loc.dtype).expand(self.batch_shape)
 
     def _wide_entropy(self) -> Tensor:
@@ -162,9 +162,9 @@ class WrappedNormal(WrappedDistribution):
         return gaussian + (self.n - 1) * self._mean_log_sinhc()
 
     def _mean_log_sinhc(self) -> Tensor:
-        """``E[log sinhc(√k|v|)]``, in float64, over the batch shapes of ``Σ`` and ``k``."""
-        k = self.k.double().unsqueeze(-1) if isinstance(self.k, Tensor) else self.k
-        return mean_log_sinhc(self._sigma.eigenvalues() * k)
+        """``E[log sinhc(√c|v|)]``, in float64, over the batch shapes of ``Σ`` and ``c``."""
+        c = self.c.double().unsqueeze(-1) if isinstance(self.c, Tensor) else self.c
+        return mean_log_sinhc(self._sigma.eigenvalues() * c)
 
     def _draw(self, shape: Size) -> tuple[Tensor, Tensor]:
         noise = _standard_normal(shape, self.loc)
@@ -173,7 +173,7 @@ class WrappedNormal(WrappedDistribution):
     def _score(self, value: Tensor) -> Tensor:
         if self._radial is None:
             return self._score_unwrapped(value)
-        rho_squared, log_sinhc = lorentz.squared_radius_and_log_det(value, k=self.k)
+        rho_squared, log_sinhc = lorentz.squared_radius_and_log_det(value, c=self.c)
         gaussian = rho_squared * (-0.5 / self._radial**2)
         constant = self.n * (0.5 * log(2 * pi) + log(self._radial))
         return gaussian - (self.n - 1) * log_sinhc - constant

@@ -8,7 +8,7 @@ from torch import Tensor
 from hyperwrap.embedding.known import Known
 from hyperwrap.embedding.objective import Gradient
 from hyperwrap.embedding.recipe import Recipe
-from hyperwrap.kernels import embedding as kernels
+from hyperwrap.kernels import triton_embedding as kernels
 
 __all__ = ["Kernels"]
 

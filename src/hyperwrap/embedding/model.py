@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal, kl_divergence
 
 from hyperwrap import lorentz
-from hyperwrap.distributions import KLEstimate, WrappedNormal, kl
+from hyperwrap.distributions import KLEstimate, WrappedNormal, estimate_kl
 from hyperwrap.embedding import export
 from hyperwrap.embedding.evaluate import Evaluation, evaluate
 from hyperwrap.embedding.export import Coordinates
@@ -154,7 +154,8 @@ class Embedding:
     def kl(self, a: Names, b: Names, num_samples: int = 1024) -> KLEstimate:
         """``KL(a‖b)`` with its standard error; lists are taken pair by pair, a name with all.
 
-        By `hw.kl`, from ``num_samples`` draws a pair; between Euclidean Gaussians it is exact.
+        By `hw.estimate_kl`, from ``num_samples`` draws for each pair; exact between Euclidean
+        Gaussians.
         """
         p, q = _paired(self.nodes(a), self.nodes(b))
         size = max(1, _DRAWS_AT_ONCE // (num_samples * self.dim))
@@ -379,7 +380,7 @@ def _paired(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 def _kl(p: Distribution, q: Distribution, num_samples: int) -> KLEstimate:
     if isinstance(p, WrappedNormal):
-        return kl(p, q, num_samples)
+        return estimate_kl(p, q, num_samples)
     exact = kl_divergence(p, q)
     return KLEstimate(exact, torch.zeros_like(exact))
 

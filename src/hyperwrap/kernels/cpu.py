@@ -261,26 +261,28 @@ def _log_slope(length: Tensor, z0: Tensor, rho: Tensor) -> Tensor:
 # --- sample_and_score ----------------------------------------------------------------------
 
 
-def sample_and_score(encoded: Tensor, noise: Tensor, c: float) -> tuple[Tensor, Tensor, Tensor]:
+def sample_and_score(
+    encoded: Tensor, noise: Tensor, root_c: float
+) -> tuple[Tensor, Tensor, Tensor]:
     """``z``, ``log q``, ``log p`` from the encoder's ``(..., 2n)``, or ``(..., n+1)`` with one
     ``σ``, and noise ``(*more, ..., n)``, at curvature ``−c²``.
     """
     if transformed(encoded, noise):
-        return _sample_and_score_plain(encoded, noise, c)
-    return _SampleAndScore.apply(encoded, noise, c)  # pyright: ignore[reportReturnType]
+        return _sample_and_score_plain(encoded, noise, root_c)
+    return _SampleAndScore.apply(encoded, noise, root_c)  # pyright: ignore[reportReturnType]
 
 
 def _sample_and_score_plain(
-    encoded: Tensor, noise: Tensor, c: float
+    encoded: Tensor, noise: Tensor, root_c: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     n = noise.shape[-1]
     sigma = softplus(encoded[..., n:])
-    (x,) = _exp0_plain(times(encoded[..., :n], c))
-    z, log_sinhc = _wrap_plain(x, times(sigma * noise, c))
+    (x,) = _exp0_plain(times(encoded[..., :n], root_c))
+    z, log_sinhc = _wrap_plain(x, times(sigma * noise, root_c))
     surprise = (0.5 * noise.square() + sigma.log()).sum(-1)
     log_q = _log_density(surprise, log_sinhc, n)
     rho_squared, log_sinhc = _radius_plain(z)
-    return over(z, c), log_q, _log_density(0.5 / c**2 * rho_squared, log_sinhc, n)
+    return over(z, root_c), log_q, _log_density(0.5 / root_c**2 * rho_squared, log_sinhc, n)
 
 
 def _log_density(surprise: Tensor, log_sinhc: Tensor, n: int) -> Tensor:
@@ -292,36 +294,42 @@ class _SampleAndScore(torch.autograd.Function):
     # Batches are small here, and a step costs what its calls cost. Of those exp, log, sqrt and tanh
     # are dear: with MKL they wake all threads, however few the numbers.
     @staticmethod
-    def forward(ctx: Any, encoded: Tensor, noise: Tensor, c: float) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, encoded: Tensor, noise: Tensor, root_c: float) -> tuple[Tensor, ...]:
         n = noise.shape[-1]
         a = encoded[..., n:].contiguous()  # strided, softplus takes five times as long
         sigma = softplus(a)
-        polar, z, about = _wrap_polar(times(encoded[..., :n], c), times(sigma * noise, c))
+        polar, z, about = _wrap_polar(times(encoded[..., :n], root_c), times(sigma * noise, root_c))
         length, z0, rho = _radius_polar(z, about)
-        ctx.c = c
+        ctx.root_c = root_c
         ctx.save_for_backward(encoded, noise, a, sigma, z, length, z0, rho, *polar)
         surprise = torch.addcmul(sigma.log(), noise, noise, value=0.5).sum(-1, keepdim=True)
         log_q = _log_density(surprise, torch.log1p(polar.sinhc[1] - 1), n)
-        log_p = _log_density(0.5 / c**2 * (rho * rho), torch.log1p(length / rho - 1), n)
-        return over(torch.cat([z0, z], -1), c), log_q.squeeze(-1), log_p.squeeze(-1)
+        log_p = _log_density(0.5 / root_c**2 * (rho * rho), torch.log1p(length / rho - 1), n)
+        return over(torch.cat([z0, z], -1), root_c), log_q.squeeze(-1), log_p.squeeze(-1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         encoded, noise, a, sigma, z, length, z0, rho, *polar = ctx.saved_tensors
-        n, c = noise.shape[-1], ctx.c
+        n, root_c = noise.shape[-1], ctx.root_c
         if _second_derivative_wanted():
-            plain = partial(_sample_and_score_plain, noise=noise, c=c)
+            plain = partial(_sample_and_score_plain, noise=noise, root_c=root_c)
             return *_differentiate(plain, (encoded,), (True,), grads), None, None
-        grad_z, grad_q, grad_p = over(grads[0], c), grads[1].unsqueeze(-1), grads[2].unsqueeze(-1)
+        grad_z, grad_q, grad_p = (
+            over(grads[0], root_c),
+            grads[1].unsqueeze(-1),
+            grads[2].unsqueeze(-1),
+        )
         # log p falls with ρ, and ρ rises with |z| as 1/z₀
-        fall = torch.addcmul(over(over(rho, c), c), rho, _log_slope(length, z0, rho), value=n - 1)
+        fall = torch.addcmul(
+            over(over(rho, root_c), root_c), rho, _log_slope(length, z0, rho), value=n - 1
+        )
         along_z = torch.addcmul(grad_z[..., :1] * (length / z0), grad_p, fall / z0, value=-1)
         g = torch.addcmul(grad_z[..., 1:], along_z, z / length)
         grad_h, grad_v = _wrap_polar_backward(_Polar(*polar), g, grad_q)
-        grad_sigma = torch.addcdiv(times(noise * grad_v, c), grad_q, sigma, value=-1)
+        grad_sigma = torch.addcdiv(times(noise * grad_v, root_c), grad_q, sigma, value=-1)
         if sigma.shape[-1] < n:
             grad_sigma = grad_sigma.sum(-1, keepdim=True)
-        grad = torch.cat([times(grad_h, c), grad_sigma * a.sigmoid()], -1)
+        grad = torch.cat([times(grad_h, root_c), grad_sigma * a.sigmoid()], -1)
         return grad.sum_to_size(encoded.shape), None, None
 
 

@@ -5,8 +5,8 @@ Forward, a row of the batch per lane group, everything in registers (symbols as 
     m = exp₀(h)    v = softplus(s)·ε    z = wrap(m, v)    log q(z|x)    log p(z)
 
 Backward computes these again from ``(h, s, ε)``, which is cheaper than loading them, and applies
-the three gradients that `fused` derives: radius, wrap, exp0. Curvature ``−c²``: ``c = √k`` scales
-lengths on the way in and out.
+the three gradients that `cpu` derives: radius, wrap, exp0. ``root_c = √c`` scales lengths on the
+way in and out.
 """
 
 from math import log, pi
@@ -24,21 +24,23 @@ __all__ = ["sample_and_score"]
 _ELEMENTS = 1024  # of a block, rows times padded columns
 
 
-def sample_and_score(encoded: Tensor, noise: Tensor, c: float) -> tuple[Tensor, Tensor, Tensor]:
+def sample_and_score(
+    encoded: Tensor, noise: Tensor, root_c: float
+) -> tuple[Tensor, Tensor, Tensor]:
     """``z``, ``log q``, ``log p`` from the encoder's ``(..., 2n)`` and white noise ``(..., n)``."""
-    return _Sample.apply(encoded, noise, c)  # pyright: ignore[reportReturnType]
+    return _Sample.apply(encoded, noise, root_c)  # pyright: ignore[reportReturnType]
 
 
 class _Sample(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, encoded: Tensor, noise: Tensor, c: float) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, encoded: Tensor, noise: Tensor, root_c: float) -> tuple[Tensor, ...]:
         *batch, n = noise.shape
         encoded, noise = encoded.expand(*batch, 2 * n).contiguous(), noise.contiguous()
         z = noise.new_empty(*batch, n + 1)
         log_q, log_p = noise.new_empty(batch), noise.new_empty(batch)
-        _launch(_forward, noise, c, encoded, noise, z, log_q, log_p)
+        _launch(_forward, noise, root_c, encoded, noise, z, log_q, log_p)
         ctx.save_for_backward(encoded, noise)
-        ctx.c = c
+        ctx.c = root_c
         return z, log_q, log_p
 
     @staticmethod
@@ -50,13 +52,19 @@ class _Sample(torch.autograd.Function):
         return grad, None, None
 
 
-def _launch(kernel: Any, noise: Tensor, c: float, *tensors: Tensor) -> None:
+def _launch(kernel: Any, noise: Tensor, root_c: float, *tensors: Tensor) -> None:
     n = noise.shape[-1]
     rows, columns = noise.numel() // n, triton.next_power_of_2(n)
     per_block = max(1, _ELEMENTS // columns)
     if rows:
         kernel[(triton.cdiv(rows, per_block),)](
-            *tensors, rows, c, N=n, BLOCK_R=per_block, BLOCK_N=columns, HALF_LOG_2PI=log(2 * pi) / 2
+            *tensors,
+            rows,
+            root_c,
+            N=n,
+            BLOCK_R=per_block,
+            BLOCK_N=columns,
+            HALF_LOG_2PI=log(2 * pi) / 2,
         )
 
 
@@ -85,8 +93,8 @@ def _softplus(s):
 
 
 @triton.jit
-def _load(encoded, noise, rows, cols, inside, c, N: tl.constexpr):
-    h = c * tl.load(encoded + rows * (2 * N) + cols, mask=inside, other=0.0)
+def _load(encoded, noise, rows, cols, inside, root_c, N: tl.constexpr):
+    h = root_c * tl.load(encoded + rows * (2 * N) + cols, mask=inside, other=0.0)
     s = tl.load(encoded + rows * (2 * N) + N + cols, mask=inside, other=0.0)
     eps = tl.load(noise + rows * N + cols, mask=inside, other=0.0)
     return h, s, eps
@@ -123,7 +131,7 @@ def _forward(
     log_q_out,
     log_p_out,
     count,
-    c,
+    root_c,
     N: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -132,18 +140,18 @@ def _forward(
     row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     rows, cols = row[:, None], tl.arange(0, BLOCK_N)[None, :]
     inside = (rows < count) & (cols < N)
-    h, s, eps = _load(encoded, noise, rows, cols, inside, c, N)
+    h, s, eps = _load(encoded, noise, rows, cols, inside, root_c, N)
     sigma = _softplus(s)
     m, z, q_h, sinhc_h, m0, q, sinhc, cosh, inverse, b, s_m, z0, length, rho = _wrap(
-        h, c * sigma * eps
+        h, root_c * sigma * eps
     )
     log_sigma = tl.sum(tl.where(inside, tl.log(sigma), 0.0), 1)[:, None]
     gaussian = -0.5 * tl.sum(eps * eps, 1)[:, None] - log_sigma - N * HALF_LOG_2PI
     log_q = gaussian - (N - 1) * tl.log(sinhc)
-    log_p = -0.5 * rho * rho / (c * c) - N * HALF_LOG_2PI - (N - 1) * tl.log(length / rho)
+    log_p = -0.5 * rho * rho / (root_c * root_c) - N * HALF_LOG_2PI - (N - 1) * tl.log(length / rho)
     first = rows < count
-    tl.store(z_out + rows * (N + 1), z0 / c, mask=first)
-    tl.store(z_out + rows * (N + 1) + 1 + cols, z / c, mask=inside)
+    tl.store(z_out + rows * (N + 1), z0 / root_c, mask=first)
+    tl.store(z_out + rows * (N + 1) + 1 + cols, z / root_c, mask=inside)
     tl.store(log_q_out + rows, log_q, mask=first)
     tl.store(log_p_out + rows, log_p, mask=first)
 
@@ -157,7 +165,7 @@ def _backward(
     grad_p,
     grad_out,
     count,
-    c,
+    root_c,
     N: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -166,12 +174,12 @@ def _backward(
     row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     rows, cols = row[:, None], tl.arange(0, BLOCK_N)[None, :]
     inside, first = (rows < count) & (cols < N), rows < count
-    h, s, eps = _load(encoded, noise, rows, cols, inside, c, N)
+    h, s, eps = _load(encoded, noise, rows, cols, inside, root_c, N)
     sigma = _softplus(s)
-    v = c * sigma * eps
+    v = root_c * sigma * eps
     m, z, q_h, sinhc_h, m0, q, sinhc, cosh, inverse, b, s_m, z0, length, rho = _wrap(h, v)
-    g0 = tl.load(grad_z + rows * (N + 1), mask=first, other=0.0) / c
-    g = tl.load(grad_z + rows * (N + 1) + 1 + cols, mask=inside, other=0.0) / c
+    g0 = tl.load(grad_z + rows * (N + 1), mask=first, other=0.0) / root_c
+    g = tl.load(grad_z + rows * (N + 1) + 1 + cols, mask=inside, other=0.0) / root_c
     g_q = tl.load(grad_q + rows, mask=first, other=0.0)
     g_p = tl.load(grad_p + rows, mask=first, other=0.0)
 
@@ -179,7 +187,7 @@ def _backward(
     q_rho = rho * rho
     series = 1 / 3 - q_rho / 45 * (1 - q_rho * 2 / 21 * (1 - q_rho / 10))
     log_slope = tl.where(q_rho < 0.1, series, (z0 / length - 1 / rho) / rho)
-    d_rho = -rho / (c * c) - (N - 1) * log_slope * rho
+    d_rho = -rho / (root_c * root_c) - (N - 1) * log_slope * rho
     g = g + (g0 * (length / z0) + g_p * (d_rho / z0)) * (z / length)
 
     # wrap
@@ -194,7 +202,7 @@ def _backward(
     # exp0, softplus
     slope_h = _slope(q_h, sinhc_h, m0)
     grad_h = sinhc_h * grad_m + 2 * slope_h * tl.sum(grad_m * h, 1)[:, None] * h
-    grad_sigma = c * eps * grad_v - g_q / sigma
+    grad_sigma = root_c * eps * grad_v - g_q / sigma
     grad_s = grad_sigma / (1 + tl.exp(-s))
-    tl.store(grad_out + rows * (2 * N) + cols, c * grad_h, mask=inside)
+    tl.store(grad_out + rows * (2 * N) + cols, root_c * grad_h, mask=inside)
     tl.store(grad_out + rows * (2 * N) + N + cols, grad_s, mask=inside)

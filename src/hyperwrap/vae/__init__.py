@@ -1,14 +1,14 @@
 """Variational autoencoders with latents in hyperbolic or Euclidean space (§4.1)."""
 
-from hyperwrap.vae.latent import Euclidean, Hyperbolic, Latent, LatentSample
+from hyperwrap.vae.latent import EuclideanLatent, HyperbolicLatent, Latent, LatentSample
 from hyperwrap.vae.model import VAE, Bound, Score
 from hyperwrap.vae.networks import Linear, Network, dcgan, mlp
 
 __all__ = [
     "VAE",
     "Bound",
-    "Euclidean",
-    "Hyperbolic",
+    "EuclideanLatent",
+    "HyperbolicLatent",
     "Latent",
     "LatentSample",
     "Linear",

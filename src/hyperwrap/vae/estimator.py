@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from hyperwrap import charts, lorentz
 from hyperwrap.errors import needs_extra
-from hyperwrap.vae.latent import Coordinates, Euclidean, Hyperbolic, Latent
+from hyperwrap.vae.latent import Coordinates, EuclideanLatent, HyperbolicLatent, Latent
 from hyperwrap.vae.model import VAE
 from hyperwrap.vae.networks import mlp
 from hyperwrap.vae.train import Shuffled, Trainer, Training
@@ -34,7 +34,10 @@ __all__ = ["HyperbolicVAE"]
 
 Array = NDArray[np.float64]
 
-_LATENTS: dict[str, Callable[[int], Latent]] = {"hyperbolic": Hyperbolic, "euclidean": Euclidean}
+_LATENTS: dict[str, Callable[[int], Latent]] = {
+    "hyperbolic": HyperbolicLatent,
+    "euclidean": EuclideanLatent,
+}
 # From tangent vectors h at the origin to coordinates, and from coordinates to points.
 _COORDINATES: dict[str, Callable[[Tensor], Tensor]] = {
     "poincare": lambda h: charts.to_poincare(lorentz.exp0(h)),
@@ -234,7 +237,7 @@ class HyperbolicVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     @property
     def _hyperbolic(self) -> bool:
-        return isinstance(self.model_.latent, Hyperbolic)
+        return isinstance(self.model_.latent, HyperbolicLatent)
 
     # --- tables ------------------------------------------------------------------------------
 

@@ -1,12 +1,12 @@
 """The latent space of a VAE: what the encoder's output means, and what the decoder is given.
 
-`Hyperbolic` and `Euclidean` answer the same questions, so that a model is hyperbolic or vanilla by
-this one choice (§4.1):
+`HyperbolicLatent` and `EuclideanLatent` answer the same questions, so that a model is hyperbolic
+or vanilla by this one choice (§4.1):
 
 | | prior | posterior from the encoder's output ``(h, s)`` |
 |---|---|---|
-| `Hyperbolic` | ``G(μ₀, I)`` | ``G(exp₀(h), Σ(s))`` |
-| `Euclidean` | ``N(0, I)`` | ``N(h, Σ(s))`` |
+| `HyperbolicLatent` | ``G(μ₀, I)`` | ``G(exp₀(h), Σ(s))`` |
+| `EuclideanLatent` | ``N(0, I)`` | ``N(h, Σ(s))`` |
 
 ``Σ`` is ``softplus(s)²`` on the diagonal, one such scalar, or ``LLᵀ`` with ``softplus`` on the
 diagonal of ``L``.
@@ -29,7 +29,14 @@ from hyperwrap.kernels import cpu as fused
 from hyperwrap.precision import at_least_float32, transformed
 from hyperwrap.special import squared_norm
 
-__all__ = ["Coordinates", "Covariance", "Euclidean", "Hyperbolic", "Latent", "LatentSample"]
+__all__ = [
+    "Coordinates",
+    "Covariance",
+    "EuclideanLatent",
+    "HyperbolicLatent",
+    "Latent",
+    "LatentSample",
+]
 
 Covariance = Literal["diagonal", "scalar", "full"]
 Coordinates = Literal["hyperboloid", "tangent", "poincare"]
@@ -44,7 +51,7 @@ class LatentSample(NamedTuple):
 
 
 class Latent(nn.Module, ABC):
-    """What `Hyperbolic` and `Euclidean` have in common: the shape of ``Σ``."""
+    """What `HyperbolicLatent` and `EuclideanLatent` have in common: the shape of ``Σ``."""
 
     _like: Tensor
 
@@ -76,7 +83,7 @@ class Latent(nn.Module, ABC):
         """``q(z|x)`` from the encoder's output ``(..., encoder_outputs)``."""
 
     @abstractmethod
-    def sample(self, encoded: Tensor, sample_shape: Sequence[int] = ()) -> LatentSample:
+    def rsample(self, encoded: Tensor, sample_shape: Sequence[int] = ()) -> LatentSample:
         """Reparametrised draws from ``q(z|x)`` and both densities."""
 
     @abstractmethod
@@ -108,10 +115,10 @@ class Latent(nn.Module, ABC):
         return {"scale_tril": flat.unflatten(-1, (n, n))}
 
 
-class Euclidean(Latent):
+class EuclideanLatent(Latent):
     """Latents in ``R^n``: the vanilla VAE, and with ``β ≠ 1`` the β-VAE.
 
-    >>> Euclidean(2).sample(torch.zeros(3, 4)).z.shape
+    >>> EuclideanLatent(2).rsample(torch.zeros(3, 4)).z.shape
     torch.Size([3, 2])
     """
 
@@ -134,7 +141,7 @@ class Euclidean(Latent):
             )
         return MultivariateNormal(h, **sigma, validate_args=False)
 
-    def sample(self, encoded: Tensor, sample_shape: Sequence[int] = ()) -> LatentSample:
+    def rsample(self, encoded: Tensor, sample_shape: Sequence[int] = ()) -> LatentSample:
         q = self.posterior(encoded)
         z = q.rsample(torch.Size(sample_shape))
         return LatentSample(z, q.log_prob(z), -0.5 * (squared_norm(z) + self.n * log(2 * pi)))
@@ -152,18 +159,18 @@ class Euclidean(Latent):
         return a + t.unsqueeze(-1) * (b - a)
 
 
-class Hyperbolic(Latent):
-    """Latents in ``H^n`` of curvature ``−k``, as points of the Lorentz model ``(..., n+1)``.
+class HyperbolicLatent(Latent):
+    """Latents in ``H^n`` of curvature ``−c``, as points of the Lorentz model ``(..., n+1)``.
 
     Args:
         n: the dimension.
         covariance: of the posterior.
         coordinates: what the decoder is given: the ``n+1`` ambient coordinates (the paper), the
             ``n`` of the tangent vector at the origin, or those of the Poincaré ball.
-        k: the curvature is ``−k``; with ``learn_k`` it is where learning starts.
-        learn_k: whether ``k`` is a parameter of the model.
+        c: the curvature is ``−c``; with ``learn_c`` it is where learning starts.
+        learn_c: whether ``c`` is a parameter of the model.
 
-    >>> Hyperbolic(2).sample(torch.zeros(3, 4)).z.shape
+    >>> HyperbolicLatent(2).rsample(torch.zeros(3, 4)).z.shape
     torch.Size([3, 3])
     """
 
@@ -173,26 +180,26 @@ class Hyperbolic(Latent):
         *,
         covariance: Covariance = "diagonal",
         coordinates: Coordinates = "hyperboloid",
-        k: float = 1.0,
-        learn_k: bool = False,
+        c: float = 1.0,
+        learn_c: bool = False,
     ) -> None:
         super().__init__(n, covariance)
         if coordinates not in _COORDINATES:
             raise ValueError(
                 f"Expected `coordinates` {', '.join(_COORDINATES)}; got {coordinates!r}."
             )
-        if not k > 0:
-            raise ValueError(f"Expected `k` > 0 (the curvature is −k); got {k}.")
-        self.coordinates, self._k = coordinates, k
-        self.raw_k = nn.Parameter(torch.tensor(k + log(-expm1(-k)))) if learn_k else None
+        if not c > 0:
+            raise ValueError(f"Expected `c` > 0 (the curvature is −c); got {c}.")
+        self.coordinates, self._c = coordinates, c
+        self.raw_c = nn.Parameter(torch.tensor(c + log(-expm1(-c)))) if learn_c else None
 
     def extra_repr(self) -> str:
-        k = f"k={self._k}" if self.raw_k is None else f"k learned from {self._k}"
-        return f"{super().extra_repr()}, coordinates={self.coordinates!r}, {k}"
+        c = f"c={self._c}" if self.raw_c is None else f"c learned from {self._c}"
+        return f"{super().extra_repr()}, coordinates={self.coordinates!r}, {c}"
 
     @property
-    def k(self) -> Curvature:
-        return self._k if self.raw_k is None else softplus(self.raw_k)
+    def c(self) -> Curvature:
+        return self._c if self.raw_c is None else softplus(self.raw_c)
 
     @property
     def decoder_inputs(self) -> int:
@@ -200,31 +207,31 @@ class Hyperbolic(Latent):
 
     def prior(self) -> WrappedNormal:
         like = self._like
-        origin = lorentz.origin(self.n, k=self.k, dtype=like.dtype, device=like.device)
-        return WrappedNormal(origin, 1.0, k=self.k)
+        origin = lorentz.origin(self.n, c=self.c, dtype=like.dtype, device=like.device)
+        return WrappedNormal(origin, 1.0, c=self.c)
 
     def posterior(self, encoded: Tensor) -> WrappedNormal:
         sigma = self._sigma(encoded[..., self.n :])
-        return WrappedNormal(self.centre(encoded), **sigma, k=self.k, validate_args=False)
+        return WrappedNormal(self.centre(encoded), **sigma, c=self.c, validate_args=False)
 
-    def sample(self, encoded: Tensor, sample_shape: Sequence[int] = ()) -> LatentSample:
+    def rsample(self, encoded: Tensor, sample_shape: Sequence[int] = ()) -> LatentSample:
         if self._is_usual and not torch.compiler.is_compiling():
             return self._sample_fused(at_least_float32(encoded), sample_shape)
         z, log_q = self.posterior(encoded).rsample_and_log_prob(sample_shape)
-        rho_squared, log_sinhc = lorentz.squared_radius_and_log_det(z, k=self.k)
+        rho_squared, log_sinhc = lorentz.squared_radius_and_log_det(z, c=self.c)
         gaussian = -0.5 * (rho_squared + self.n * log(2 * pi))
         return LatentSample(z, log_q, gaussian - (self.n - 1) * log_sinhc)
 
     @property
     def _is_usual(self) -> bool:
         """Whether one function does it all (a compiler rather makes its own of the parts)."""
-        return self.covariance != "full" and self.raw_k is None
+        return self.covariance != "full" and self.raw_c is None
 
     def _sample_fused(self, encoded: Tensor, sample_shape: Sequence[int]) -> LatentSample:
         shape = (*sample_shape, *encoded.shape[:-1], self.n)
         noise = torch.randn(shape, dtype=encoded.dtype, device=encoded.device)
         step = self._kernel(encoded) or fused.sample_and_score
-        return LatentSample(*step(encoded, noise, sqrt(self._k)))
+        return LatentSample(*step(encoded, noise, sqrt(self._c)))
 
     def _kernel(self, encoded: Tensor) -> Callable[..., tuple[Tensor, Tensor, Tensor]] | None:
         """The same on a GPU as two launches, where there is one."""
@@ -237,20 +244,20 @@ class Hyperbolic(Latent):
         return sample_and_score
 
     def centre(self, encoded: Tensor) -> Tensor:
-        return lorentz.exp0(encoded[..., : self.n], k=self.k)
+        return lorentz.exp0(encoded[..., : self.n], c=self.c)
 
     def for_decoder(self, z: Tensor) -> Tensor:
-        return _COORDINATES[self.coordinates](z, k=self.k)
+        return _COORDINATES[self.coordinates](z, c=self.c)
 
     def distance(self, a: Tensor, b: Tensor) -> Tensor:
-        return lorentz.dist(a, b, k=self.k)
+        return lorentz.dist(a, b, c=self.c)
 
     def geodesic(self, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
-        step = t.unsqueeze(-1) * lorentz.unwrap(a, b, k=self.k)
-        return lorentz.wrap(a, step, k=self.k)
+        step = t.unsqueeze(-1) * lorentz.unwrap(a, b, c=self.c)
+        return lorentz.wrap(a, step, c=self.c)
 
 
-def _ambient(z: Tensor, *, k: Curvature) -> Tensor:
+def _ambient(z: Tensor, *, c: Curvature) -> Tensor:
     return z
 
 

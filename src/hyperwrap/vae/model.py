@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hyperwrap.errors import UserError
 from hyperwrap.files import read_tensors, write_tensors
 from hyperwrap.precision import at_least_float32, no_autocast
-from hyperwrap.vae.latent import Euclidean, Hyperbolic, Latent
+from hyperwrap.vae.latent import EuclideanLatent, HyperbolicLatent, Latent
 from hyperwrap.vae.networks import Linear, rebuilt
 from hyperwrap.vae.objective import (
     LEAST_SCALE,
@@ -51,7 +51,7 @@ class VAE(nn.Module):
         decoder: any module from ``(..., latent.decoder_inputs)`` to the parameters of ``p(x|z)``:
             logits shaped like a datum (Bernoulli), or mean and scale one after the other in the
             first event dimension (Gaussian).
-        latent: `Hyperbolic` or `Euclidean`.
+        latent: `HyperbolicLatent` or `EuclideanLatent`.
         likelihood: "bernoulli" or "gaussian".
         beta: weight of the KL term in the objective; a tensor shaped like the stack gives each
             model its own.
@@ -59,7 +59,7 @@ class VAE(nn.Module):
             then counts more than all else: images with a plain background may want more. For
             pixels in [−1, 1] a least scale of 1 comes near to a squared error.
 
-    >>> latent = hw.Hyperbolic(2)
+    >>> latent = hw.HyperbolicLatent(2)
     >>> encoder, decoder = torch.nn.Linear(5, latent.encoder_outputs), torch.nn.Linear(3, 5)
     >>> vae = hw.VAE(encoder, decoder, latent)
     >>> vae.elbo(torch.ones(4, 5)).elbo.shape
@@ -158,7 +158,7 @@ class VAE(nn.Module):
             raise ValueError(f"Expected `num_samples` ≥ 1; got {num_samples}.")
         encoded = self._encoded(x)
         with no_autocast(encoded):
-            z, log_q, log_p = self.latent.sample(encoded, (num_samples,))
+            z, log_q, log_p = self.latent.rsample(encoded, (num_samples,))
         output = self._decoded(z)
         event_dim = output.dim() - encoded.dim()
         self._require_output(output, x.shape[x.dim() - event_dim :])
@@ -208,9 +208,9 @@ class VAE(nn.Module):
 
         >>> encoder, decoder = hw.vae.mlp([5, 8, 4]), hw.vae.mlp([3, 8, 5])
         >>> path = getfixture("tmp_path") / "model.safetensors"
-        >>> hw.VAE(encoder, decoder, hw.Hyperbolic(2)).save(path)
+        >>> hw.VAE(encoder, decoder, hw.HyperbolicLatent(2)).save(path)
         >>> hw.VAE.load(path).latent
-        Hyperbolic(n=2, covariance='diagonal', coordinates='hyperboloid', k=1.0)
+        HyperbolicLatent(n=2, covariance='diagonal', coordinates='hyperboloid', c=1.0)
         """
         write_tensors(Path(path), self.state_dict(), {"vae": json.dumps(self._config())})
 
@@ -225,8 +225,8 @@ class VAE(nn.Module):
     ) -> Self:
         """The model that `save` wrote, on the CPU and ready to be used (`eval`).
 
-        What hyperwrap made (`mlp`, `dcgan`, `Hyperbolic`, `Euclidean`) it makes anew; modules of
-        your own have to be given, and get the weights of the file.
+        What hyperwrap made (`mlp`, `dcgan`, `HyperbolicLatent`, `EuclideanLatent`) it makes again;
+        modules of your own have to be given, and get the weights of the file.
 
         Args:
             path: the file, or the folder of a run that holds ``model.safetensors``.
@@ -271,11 +271,11 @@ class VAE(nn.Module):
 
 def _latent_recipe(latent: Latent) -> dict[str, Any] | None:
     recipe = {"n": latent.n, "covariance": latent.covariance}
-    if type(latent) is Euclidean:
+    if type(latent) is EuclideanLatent:
         return {"space": "Euclidean", **recipe}
-    if type(latent) is Hyperbolic:
-        more = {"coordinates": latent.coordinates, "k": latent._k}
-        return {"space": "Hyperbolic", **recipe, **more, "learn_k": latent.raw_k is not None}
+    if type(latent) is HyperbolicLatent:
+        more = {"coordinates": latent.coordinates, "c": latent._c}
+        return {"space": "Hyperbolic", **recipe, **more, "learn_c": latent.raw_c is not None}
     return None
 
 
@@ -292,7 +292,9 @@ def _part(config: dict[str, Any], name: str, given: nn.Module | None, path: Path
     if name != "latent":
         return rebuilt(recipe)
     options = dict(recipe)
-    return {"Euclidean": Euclidean, "Hyperbolic": Hyperbolic}[options.pop("space")](**options)
+    return {"Euclidean": EuclideanLatent, "Hyperbolic": HyperbolicLatent}[options.pop("space")](
+        **options
+    )
 
 
 def _load_weights(model: VAE, tensors: dict[str, Tensor], path: Path) -> None:

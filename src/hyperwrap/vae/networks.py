@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import conv2d, conv_transpose2d, pad
 
 from hyperwrap.precision import at_least_float32, autocast_on, no_autocast, transformed
-from hyperwrap.vae.latent import Hyperbolic, Latent
+from hyperwrap.vae.latent import HyperbolicLatent, Latent
 
 __all__ = ["Linear", "Network", "dcgan", "mlp", "rebuilt"]
 
@@ -176,8 +176,8 @@ def dcgan(
         last_slope: below 0, of the ReLU before the last layer. The paper has 0; but all that the
             decoder says goes through its two channels, and at large learning rates both may die.
 
-    >>> encoder, decoder = dcgan(hw.Hyperbolic(20))
-    >>> vae = hw.VAE(encoder, decoder, hw.Hyperbolic(20), "gaussian")
+    >>> encoder, decoder = dcgan(hw.HyperbolicLatent(20))
+    >>> vae = hw.VAE(encoder, decoder, hw.HyperbolicLatent(20), "gaussian")
     >>> vae.elbo(torch.zeros(3, 1, 80, 80)).elbo.shape
     torch.Size([3])
     """
@@ -188,10 +188,10 @@ def dcgan(
 
 
 def _reach(latent: Latent) -> float | None:
-    """``z₀ = cosh(√k·r)/√k`` at radius ``r = 10``; None if the decoder is not given points."""
-    if not isinstance(latent, Hyperbolic) or latent.coordinates != "hyperboloid":
+    """``z₀ = cosh(√c·r)/√c`` at radius ``r = 10``; None if the decoder is not given points."""
+    if not isinstance(latent, HyperbolicLatent) or latent.coordinates != "hyperboloid":
         return None
-    root = sqrt(torch.as_tensor(latent.k).item())
+    root = sqrt(torch.as_tensor(latent.c).item())
     return cosh(10 * root) / root
 
 

@@ -36,7 +36,7 @@ from hyperwrap import charts, lorentz
 from hyperwrap.errors import needs_extra
 from hyperwrap.runs import Row, Run
 from hyperwrap.threads import one_thread
-from hyperwrap.vae import Euclidean, Hyperbolic
+from hyperwrap.vae import EuclideanLatent, HyperbolicLatent
 from nagano2019.data.cells import Cells
 from nagano2019.figures import Array, Figure, PointPanel, boxes_by_label, points_by_label, rendered
 
@@ -204,7 +204,7 @@ class _Latents:
     """Training cells where a method puts them, and the distances of its geometry."""
 
     def __init__(self, method: str, z: Array, labels: NDArray[np.int64]) -> None:
-        space = Hyperbolic(2) if method == "hyperbolic" else Euclidean(2)
+        space = HyperbolicLatent(2) if method == "hyperbolic" else EuclideanLatent(2)
         self._distance = space.distance
         self.z, self.labels = torch.from_numpy(z), labels
         zero = torch.zeros(z.shape[1], dtype=torch.float64)

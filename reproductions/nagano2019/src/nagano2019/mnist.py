@@ -40,7 +40,7 @@ from torch import Tensor
 from hyperwrap import __version__, charts
 from hyperwrap.errors import UserError
 from hyperwrap.runs import Row, Run, device_name
-from hyperwrap.vae import VAE, Euclidean, Hyperbolic, mlp
+from hyperwrap.vae import VAE, EuclideanLatent, HyperbolicLatent, mlp
 from hyperwrap.vae.latent import Coordinates, Covariance
 from hyperwrap.vae.train import Progress, Shuffled, Trainer, Training, seeded
 from nagano2019.data.mnist import Mnist
@@ -186,11 +186,11 @@ class Group:
         """
         return self.name.replace(", ", "-").replace(" ", "-").replace("=", "")
 
-    def latent(self) -> Euclidean | Hyperbolic:
+    def latent(self) -> EuclideanLatent | HyperbolicLatent:
         p = self.protocol
         if self.geometry == "vanilla":
-            return Euclidean(self.n, covariance=p.covariance)
-        return Hyperbolic(self.n, covariance=p.covariance, coordinates=p.coordinates)
+            return EuclideanLatent(self.n, covariance=p.covariance)
+        return HyperbolicLatent(self.n, covariance=p.covariance, coordinates=p.coordinates)
 
 
 def groups(protocols: Sequence[Protocol], scale: Scale) -> list[Group]:
@@ -352,7 +352,7 @@ class _Job:
 
 
 def _vae(
-    latent: Euclidean | Hyperbolic, scale: Scale, data: Mnist, stack: Sequence[int] = ()
+    latent: EuclideanLatent | HyperbolicLatent, scale: Scale, data: Mnist, stack: Sequence[int] = ()
 ) -> VAE:
     pixels = data.train.shape[-1]
     encoder = mlp([pixels, scale.hidden, latent.encoder_outputs], stack=stack)
@@ -477,7 +477,7 @@ def figures(
     return drawn
 
 
-def _restored(latent: Euclidean | Hyperbolic, outcome: Outcome, scale: Scale) -> VAE:
+def _restored(latent: EuclideanLatent | HyperbolicLatent, outcome: Outcome, scale: Scale) -> VAE:
     pixels = outcome.first["encoder.0.weight"].shape[0]
     blank = torch.empty(0, pixels)
     model = _vae(latent, scale, Mnist(blank, blank, blank))

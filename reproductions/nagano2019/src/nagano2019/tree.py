@@ -34,7 +34,7 @@ from torch import Tensor
 from hyperwrap import charts
 from hyperwrap.runs import Row, Run
 from hyperwrap.threads import one_thread
-from hyperwrap.vae import VAE, Euclidean, Hyperbolic, mlp
+from hyperwrap.vae import VAE, EuclideanLatent, HyperbolicLatent, mlp
 from hyperwrap.vae.train import Progress, Trainer, Training
 from nagano2019.data import tree
 from nagano2019.figures import Array, Figure, TreePanel, rendered, trees
@@ -71,8 +71,8 @@ class Model:
     beta: float
     paper: tuple[float, float]
 
-    def latent(self) -> Hyperbolic | Euclidean:
-        return Hyperbolic(2) if self.hyperbolic else Euclidean(2)
+    def latent(self) -> HyperbolicLatent | EuclideanLatent:
+        return HyperbolicLatent(2) if self.hyperbolic else EuclideanLatent(2)
 
 
 MODELS = (

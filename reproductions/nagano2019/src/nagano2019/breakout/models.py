@@ -24,7 +24,7 @@ from hyperwrap import __version__
 from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.files import as_json, read_tensors, write_tensors, write_whole
 from hyperwrap.runs import commit, device_name, versions
-from hyperwrap.vae import VAE, Euclidean, Hyperbolic, Score, dcgan
+from hyperwrap.vae import VAE, EuclideanLatent, HyperbolicLatent, Score, dcgan
 from hyperwrap.vae.latent import Coordinates
 from hyperwrap.vae.objective import LEAST_SCALE
 from hyperwrap.vae.train import Progress, Shuffled, Trainer, Training, seeded
@@ -124,10 +124,10 @@ class Model:
         scale = "" if self.least_scale == LEAST_SCALE else f"-scale-{self.least_scale:g}"
         return f"{kind}-{self.epochs}-epochs-beta-{self.beta:g}{scale}-seed-{self.seed}"
 
-    def latent(self) -> Euclidean | Hyperbolic:
+    def latent(self) -> EuclideanLatent | HyperbolicLatent:
         if self.geometry == "vanilla":
-            return Euclidean(_N)
-        return Hyperbolic(_N, coordinates=self.coordinates)
+            return EuclideanLatent(_N)
+        return HyperbolicLatent(_N, coordinates=self.coordinates)
 
     def vae(self) -> VAE:
         """Untrained, the same for the same seed."""
