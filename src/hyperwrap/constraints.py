@@ -104,6 +104,9 @@ class ExpOrigin(Transform):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExpOrigin) and bool(torch.as_tensor(self.c == other.c).all())
 
+    def __repr__(self) -> str:
+        return f"ExpOrigin(c={self.c})"
+
     def _call(self, x: Tensor) -> Tensor:
         return lorentz.exp0(x, c=self.c)
 

@@ -28,11 +28,11 @@ class UnknownNodeError(UserError, KeyError):
 
 
 class MissingExtraError(UserError, ImportError):
-    """A package of one of hyperwrap's extras is not installed."""
+    """A package of one of the extras is not installed."""
 
 
 @contextmanager
-def needs_extra(extra: str) -> Iterator[None]:
+def needs_extra(extra: str, package: str = "hyperwrap") -> Iterator[None]:
     """Turns a failed import into the command that mends it.
 
     >>> with needs_extra("plot"):
@@ -45,6 +45,6 @@ def needs_extra(extra: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            f"Expected the packages of hyperwrap[{extra}]; {error.name} is not installed. "
-            f"Run: pip install 'hyperwrap[{extra}]'"
+            f"Expected the packages of {package}[{extra}]; {error.name} is not installed. "
+            f"Run: pip install '{package}[{extra}]'"
         ) from None

@@ -26,10 +26,18 @@ and returned in the dtype it came in.
 import torch
 from torch import Tensor
 
+from hyperwrap import kernels
 from hyperwrap.curvature import Curvature, over, root, times
-from hyperwrap.kernels import cpu as fused
 from hyperwrap.precision import at_least_float32, in_float64
-from hyperwrap.special import asinhc_sqrt, dot, norm, product_error, squared_norm, time_part
+from hyperwrap.special import (
+    asinhc_sqrt,
+    dot,
+    norm,
+    product_error,
+    sinhc_sqrt,
+    squared_norm,
+    time_part,
+)
 
 __all__ = [
     "dist",
@@ -44,36 +52,45 @@ __all__ = [
     "transport_from_origin",
     "transport_to_origin",
     "unwrap",
+    "unwrap_from_tangent",
     "wrap",
+    "wrap_and_log_det",
+    "wrap_from_tangent",
 ]
 
 
-# --- unit curvature, space parts only ----------------------------------------------------
+# --- space parts only ---------------------------------------------------------------------
 
 
-def _unboost(m: Tensor, z: Tensor) -> Tensor:
-    """Space part of the point ``z`` after the boost that carries ``m`` to the origin.
+def _unboost(m: Tensor, z: Tensor, root_c: Curvature) -> Tensor:
+    """Space part of the point ``√c·z`` after the boost that carries ``√c·m`` to the origin.
 
     With ``δ = z − m`` the textbook ``z − m(z₀ − ⟨m,z⟩/(1+m₀))`` is ``δ − m·root_c``, exact near
     ``m`` and smooth at the origin. Far out the two terms are of size ``e^R`` each, so there the
-    parts along and across ``m`` are found one by one.
+    parts along and across ``m`` are found one by one. What is small beside ``m`` and ``z`` is taken
+    before these are scaled, since that rounds them.
     """
-    m0, z0, d = time_part(m), time_part(z), z - m
+    scaled, delta = times(m, root_c), times(z - m, root_c)
+    far = time_part(scaled) > 2
+    across = times(_across(torch.where(far, m, 1.0), z), root_c)
+    z = times(z, root_c)
+    w_far = _unboost_far(torch.where(far, scaled, 1.0), z, delta, across)
+    return torch.where(far, w_far, _unboost_near(scaled, z, delta))
+
+
+def _unboost_near(m: Tensor, z: Tensor, d: Tensor) -> Tensor:
+    m0, z0 = time_part(m), time_part(z)
     a, b = dot(m, d), dot(d, d)
-    near = d - m * ((2 * a + b) / (z0 + m0) - a / (1 + m0))
-    far = m0 > 2
-    m_safe = torch.where(far, m, 1.0)
-    return torch.where(far, _unboost_far(m_safe, time_part(m_safe), z, z0, d), near)
+    return d - m * ((2 * a + b) / (z0 + m0) - a / (1 + m0))
 
 
-def _unboost_far(m: Tensor, m0: Tensor, z: Tensor, z0: Tensor, d: Tensor) -> Tensor:
+def _unboost_far(m: Tensor, z: Tensor, d: Tensor, across: Tensor) -> Tensor:
     """`_unboost` for ``m`` away from the origin: ``z⊥ + (m₀z∥ − |m|z₀)·m̂``.
 
     The difference along ``m̂`` is taken after multiplying by the sum ``m₀z∥ + |m|z₀``, which leaves
     ``δ∥(z∥ + |m|) − |m|²|z⊥|²``, unless ``z`` lies behind the origin and nothing cancels.
     """
-    across = _across(m, z)
-    length = dot(m, m).sqrt()
+    m0, z0, length = time_part(m), time_part(z), dot(m, m).sqrt()
     m_hat = m / length
     z_along = dot(m_hat, z)
     ahead = z_along > 0
@@ -81,6 +98,30 @@ def _unboost_far(m: Tensor, m0: Tensor, z: Tensor, z0: Tensor, d: Tensor) -> Ten
     lifted = dot(across * (length / total), across * length)
     difference = dot(m_hat, d) * ((z_along + length) / total) - lifted
     return across + torch.where(ahead, difference, m0 * z_along - length * z0) * m_hat
+
+
+def _unboost_from_tangent(h: Tensor, z: Tensor, root_c: Curvature) -> Tensor:
+    """`_unboost` for ``m = sinh(R)·ĥ``, ``R = √c|h|``: the centre is ``exp₀(h)``, never rounded.
+
+    With ``t = asinh z∥``, where ``z∥`` and ``z⊥`` are the parts of ``√c·z`` along and across ``ĥ``:
+
+        w = z⊥ + [sinh(t − R) − sinh(R)·|z⊥|²/(z₀ + cosh t)]·ĥ
+    """
+    scaled = times(h, root_c)
+    far = dot(scaled, scaled) > 1.75
+    across = times(_across(torch.where(far, h, 1.0), z), root_c)
+    z, h_near, h_far = (
+        times(z, root_c),
+        torch.where(far, 0.0, scaled),
+        torch.where(far, scaled, 1.0),
+    )
+    m = sinhc_sqrt(dot(h_near, h_near)) * h_near
+    radius = dot(h_far, h_far).sqrt()
+    h_hat = h_far / radius
+    z_along, z0 = dot(h_hat, z), time_part(z)
+    lifted = torch.sinh(radius) * dot(across, across / (z0 + time_part(z_along)))
+    w_far = across + (torch.sinh(torch.asinh(z_along) - radius) - lifted) * h_hat
+    return torch.where(far, w_far, _unboost_near(m, z, z - m))
 
 
 def _across(m: Tensor, z: Tensor) -> Tensor:
@@ -150,7 +191,7 @@ def dist(x: Tensor, y: Tensor, *, c: Curvature = 1.0) -> Tensor:
     tensor(5.)
     """
     root_c = root(c, x)
-    w = _unboost(times(x[..., 1:], root_c), times(y[..., 1:], root_c))
+    w = _unboost(x[..., 1:], y[..., 1:], root_c)
     return over(norm(w).unsqueeze(-1) * _asinhc(w), root_c).squeeze(-1)
 
 
@@ -170,7 +211,7 @@ def exp0(v: Tensor, *, c: Curvature = 1.0) -> Tensor:
     """
     v = at_least_float32(v)
     root_c = root(c, v)
-    return over(fused.exp0_unit(times(v, root_c)), root_c)
+    return over(kernels.exp0(times(v, root_c)), root_c)
 
 
 @in_float64
@@ -182,14 +223,6 @@ def log0(x: Tensor, *, c: Curvature = 1.0) -> Tensor:
     """
     root_c = root(c, x)
     return _asinhc(times(x[..., 1:], root_c)) * x[..., 1:]
-
-
-def squared_radius_and_log_det(x: Tensor, *, c: Curvature = 1.0) -> tuple[Tensor, Tensor]:
-    """``ρ²``, ``ρ`` the distance from the origin, and ``log(sinh(√c ρ)/(√c ρ))``, as ``(...)``."""
-    x = at_least_float32(x)
-    root_c = root(c, x)
-    rho_squared, log_sinhc = fused.radius_unit(times(x, root_c))
-    return over(over(rho_squared.unsqueeze(-1), root_c), root_c).squeeze(-1), log_sinhc
 
 
 # --- any point -------------------------------------------------------------------------------
@@ -210,7 +243,7 @@ def wrap_and_log_det(x: Tensor, v: Tensor, *, c: Curvature = 1.0) -> tuple[Tenso
     """`wrap` and ``log(sinh(√c r)/(√c r))``, which its log-determinant is ``n−1`` times (A.3)."""
     x, v = at_least_float32(x), at_least_float32(v)
     root_c = root(c, v)
-    z, log_sinhc = fused.wrap_unit(times(x, root_c), times(v, root_c))
+    z, log_sinhc = kernels.wrap(times(x, root_c), times(v, root_c))
     return over(z, root_c), log_sinhc
 
 
@@ -224,7 +257,33 @@ def unwrap(x: Tensor, y: Tensor, *, c: Curvature = 1.0) -> Tensor:
     tensor([0.5000, 0.2500])
     """
     root_c = root(c, x)
-    w = _unboost(times(x[..., 1:], root_c), times(y[..., 1:], root_c))
+    w = _unboost(x[..., 1:], y[..., 1:], root_c)
+    return over(_asinhc(w) * w, root_c)
+
+
+def wrap_from_tangent(h: Tensor, v: Tensor, *, c: Curvature = 1.0) -> tuple[Tensor, Tensor]:
+    """`wrap_and_log_det` at the centre ``exp₀(h)``, exact at any radius.
+
+    ``(..., n), (..., n) → (..., n+1), (...)``.
+    """
+    h, v = at_least_float32(h), at_least_float32(v)
+    root_c = root(c, v)
+    z, log_sinhc = kernels.wrap_from_tangent(times(h, root_c), times(v, root_c))
+    return over(z, root_c), log_sinhc
+
+
+@in_float64
+def unwrap_from_tangent(h: Tensor, y: Tensor, *, c: Curvature = 1.0) -> Tensor:
+    """`unwrap` at the centre ``exp₀(h)``, whose coordinates are never rounded.
+
+    ``(..., n), (..., n+1) → (..., n)``.
+
+    >>> h, v = torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.25])
+    >>> unwrap_from_tangent(h, wrap_from_tangent(h, v)[0]).round(decimals=4)
+    tensor([0.5000, 0.2500])
+    """
+    root_c = root(c, h)
+    w = _unboost_from_tangent(h, y[..., 1:], root_c)
     return over(_asinhc(w) * w, root_c)
 
 
@@ -289,6 +348,6 @@ def transport(x: Tensor, y: Tensor, u: Tensor, *, c: Curvature = 1.0) -> Tensor:
     """
     root_c = root(c, x)
     m, t = times(x[..., 1:], root_c), times(y[..., 1:], root_c)
-    w = _unboost(m, t)
+    w = _unboost(x[..., 1:], y[..., 1:], root_c)
     s = u[..., 1:] + (m + t) * (dot(w, transport_to_origin(x, u, c=c)) / (1 + time_part(w)))
     return torch.cat([dot(t, s) / time_part(t), s], -1)

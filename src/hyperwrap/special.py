@@ -104,20 +104,13 @@ def _log_of_series(s: Sequence[Fraction]) -> list[Fraction]:
     return h
 
 
-def _floats(coefficients: Sequence[Fraction]) -> list[float]:
-    return [float(c) for c in coefficients]
-
-
 _SINHC_FRACTIONS = [Fraction(1, factorial(2 * n + 1)) for n in range(16)]
-_COSH_SERIES = _floats([Fraction(1, factorial(2 * n)) for n in range(11)])
-_SINHC_SERIES = _floats(_SINHC_FRACTIONS[:11])
-_LOG_SINHC_SERIES = _floats(_log_of_series(_SINHC_FRACTIONS))
-_ASINHC_SERIES = _floats(
-    [
-        Fraction((-1) ** n * factorial(2 * n), 4**n * factorial(n) ** 2 * (2 * n + 1))
-        for n in range(14)
-    ]
-)
+_COSH_SERIES = [1 / factorial(2 * n) for n in range(11)]
+_SINHC_SERIES = [float(c) for c in _SINHC_FRACTIONS[:11]]
+_LOG_SINHC_SERIES = [float(c) for c in _log_of_series(_SINHC_FRACTIONS)]
+_ASINHC_SERIES = [
+    (-1) ** n * factorial(2 * n) / (4**n * factorial(n) ** 2 * (2 * n + 1)) for n in range(14)
+]
 
 
 def horner(coefficients: Sequence[float], q: Tensor) -> Tensor:

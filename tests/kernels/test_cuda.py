@@ -11,12 +11,15 @@ from torch.distributions import kl_divergence
 import hyperwrap as hw
 from hyperwrap.embedding import train as embedding
 from hyperwrap.embedding.evaluate import energies, evaluate
-from hyperwrap.embedding.objective import Gradient
+from hyperwrap.embedding.nodes import NodeType, node_type
+from hyperwrap.embedding.optimisers import Gradient
 from hyperwrap.embedding.recipe import Recipe
+from hyperwrap.embedding.train import EmbeddingTask
+from hyperwrap.training import Loop, finished
 from hyperwrap.vae import mlp
-from hyperwrap.vae.train import Trainer, Training
+from hyperwrap.vae.train import Training, trainer
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+pytestmark = pytest.mark.gpu
 
 
 def _law(device: str, radius: float, n: int = 5) -> hw.WrappedNormal:
@@ -93,38 +96,25 @@ def test_a_step_can_be_captured_in_a_graph() -> None:
     assert not torch.equal(first, grad)
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 20, 100])
-@pytest.mark.parametrize("c", [0.25, 1.0, 4.0])
-def test_latent_kernel_agrees_with_the_distributions(n: int, c: float) -> None:
-    from hyperwrap.kernels.triton_latent import sample_and_score
+@pytest.mark.parametrize("prior", [None, 1.0, 0.3])
+def test_a_draw_and_its_densities_agree_with_the_formulas(prior: float | None) -> None:
+    from hyperwrap.kernels import cpu
+    from hyperwrap.kernels.triton_wrapped import sample_and_score
 
-    encoded = torch.randn(37, 2 * n).cuda()
-    encoded[0, :n] = 0
-    noise, weights = torch.randn(37, n).cuda(), torch.randn(37, n + 3).cuda()
-    noise[1] = 0
-
-    def by_kernel(e: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return sample_and_score(e, noise, c**0.5)
-
-    def by_formula(e: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        e, scale = e.double(), torch.nn.functional.softplus(e[:, n:].double())
-        v = scale * noise.double()
-        z, log_sinhc = hw.lorentz.wrap_and_log_det(hw.lorentz.exp0(e[:, :n], c=c), v, c=c)
-        base = torch.distributions.Normal(0.0, scale).log_prob(v).sum(-1)
-        prior = hw.WrappedNormal(
-            hw.lorentz.origin(n, c=c, dtype=z.dtype, device=z.device), 1.0, c=c
-        )
-        return z, base - (n - 1) * log_sinhc, prior.log_prob(z)
-
-    results = []
-    for f in (by_kernel, by_formula):
-        e = encoded.clone().requires_grad_()
-        z, log_q, log_p = f(e)
-        total = (torch.cat([z, log_q[:, None], log_p[:, None]], -1) * weights).sum()
-        (grad,) = torch.autograd.grad(total, e)
-        results.append([z.float(), log_q.float(), log_p.float(), grad.float()])
-    for a, b in zip(*results, strict=True):
-        assert (a - b).norm() <= 1e-5 * b.norm()
+    for n in (1, 2, 5, 20, 100):
+        encoded, noise = torch.randn(37, 2 * n).cuda(), torch.randn(3, 37, n).cuda()
+        encoded[0, :n], noise[:, 1] = 0, 0
+        weights = torch.randn(3, 37, n + 3).cuda()
+        results = []
+        for f, dtype in ((sample_and_score, torch.float32), (cpu.plain_scores, torch.float64)):
+            e = encoded.to(dtype).requires_grad_()
+            h, scale = e[:, :n], torch.nn.functional.softplus(e[:, n:])
+            z, *scores = (t for t in f(h, scale, noise.to(dtype), prior) if t is not None)
+            whole = torch.cat([z, torch.stack(scores, -1)], -1)
+            total = (whole * weights[..., : whole.shape[-1]]).sum()
+            results.append([t.float() for t in (whole, *torch.autograd.grad(total, e))])
+        for a, b in zip(*results, strict=True):
+            assert (a - b).norm() <= 1e-5 * b.norm()
 
 
 @pytest.mark.parametrize(
@@ -133,25 +123,30 @@ def test_latent_kernel_agrees_with_the_distributions(n: int, c: float) -> None:
 def test_training_by_graph_learns_and_resumes(latent: hw.HyperbolicLatent, tmp_path) -> None:
     data = (torch.rand(64, 20, generator=torch.Generator().manual_seed(0)) < 0.3).float().cuda()
 
-    def trainer(folder: Path) -> Trainer:
+    def looped(folder: Path) -> Loop[Any]:
         torch.manual_seed(0)
         stack = (2,)
         encoder = mlp([20, 16, latent.encoder_outputs], stack=stack)
         vae = hw.VAE(encoder, mlp([latent.decoder_inputs, 16, 20], stack=stack), latent).cuda()
-        return Trainer(vae, lambda step: data.expand(2, 64, 20), Training(steps=300), folder)
+        settings = Training(steps=300)
+        return trainer(vae, lambda step: data.expand(2, 64, 20), settings, folder, report_every=50)
 
-    whole = trainer(tmp_path / "whole")
-    reports = list(whole.run(report_every=50, save_every=100))
-    assert min(reports[-1].elbo) > max(reports[0].elbo)
-    broken = trainer(tmp_path / "broken")
-    for report in broken.run(report_every=50, save_every=100):
-        if report.step == 150:
-            break
-    resumed = trainer(tmp_path / "broken")
-    assert resumed.step == 100
-    list(resumed.run(report_every=50, save_every=100))
-    for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    whole = looped(tmp_path / "whole")
+    reports = list(whole.run())
+    assert min(reports[-1].numbers["elbo"]) > max(reports[0].numbers["elbo"])
+    broken = looped(tmp_path / "broken")
+    for _, _ in zip(range(2), broken.run(), strict=False):
+        broken.save()
+    resumed = looped(tmp_path / "broken")
+    assert resumed.task.step == 100
+    finish(resumed)
+    for name, t in whole.task.state().items():
+        torch.testing.assert_close(resumed.task.state()[name], t, rtol=1e-4, atol=1e-5)
+
+
+def finish(loop: Loop[Any]) -> None:
+    for _ in loop.run():
+        pass
 
 
 # --- embeddings -------------------------------------------------------------------------------
@@ -159,7 +154,7 @@ def test_training_by_graph_learns_and_resumes(latent: hw.HyperbolicLatent, tmp_p
 DEVICE = "cuda"
 NODES = 40
 KINDS = [
-    embedding.Kind(geometry, covariance)
+    node_type(geometry, covariance)
     for geometry in ("hyperbolic", "euclidean")
     for covariance in ("diagonal", "scalar", "none")
 ]
@@ -169,11 +164,11 @@ RECIPES = {
         objective="hinge", epochs=8, batch=24, group=8, draws=7, margin=3.0, radius=4.3, decay=False
     ),
 }
-each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda c: f"{c.geometry}-{c.covariance}")
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
 each_recipe = pytest.mark.parametrize("objective", RECIPES)
 CASES = [*((kind, 5) for kind in KINDS), *((KINDS[0], n) for n in (1, 2, 20))]
-each_case = pytest.mark.parametrize(  # every kernel is compiled anew for each
-    ("kind", "n"), CASES, ids=[f"{kind.geometry}-{kind.covariance}-{n}" for kind, n in CASES]
+each_case = pytest.mark.parametrize(  # every kernel is compiled again for each
+    ("kind", "n"), CASES, ids=[f"{kind}-{n}" for kind, n in CASES]
 )
 
 
@@ -184,36 +179,42 @@ def _edges(count: int = 200) -> torch.Tensor:
     return torch.stack([ends[:, 0] + half, ends[:, 1]], 1)
 
 
-def _trainer(kind: Any, objective: str, device: str, n: int = 5, **options: Any) -> Any:
+def _looped(
+    kind: NodeType, objective: str, device: str, n: int = 5, **options: Any
+) -> Loop[EmbeddingTask]:
     settings = {"recipe": RECIPES[objective], "weights": torch.linspace(0.1, 1, 200), **options}
-    return embedding.Trainer(_edges(), NODES, n, kind, device=device, **settings)
+    return embedding.trainer(_edges(), NODES, n, kind, device=device, **settings)
 
 
-def _spread_out(trainer: Any, radius: float) -> Any:
+def _task(kind: NodeType, objective: str, device: str, n: int = 5, **options: Any) -> EmbeddingTask:
+    return _looped(kind, objective, device, n, **options).task
+
+
+def _spread_out(task: EmbeddingTask, radius: float) -> EmbeddingTask:
     """Nodes within the radius; each of the second half less than 1 from one of the first."""
     generator = torch.Generator().manual_seed(1)
-    h = torch.randn(trainer.h.shape, generator=generator)
+    h = torch.randn(task.h.shape, generator=generator)
     h *= radius * torch.rand(len(h), 1, generator=generator) / h.norm(dim=1, keepdim=True)
     first = h[: len(h) // 2]
     near = 0.3 * torch.randn(first.shape, generator=generator)
     h[len(h) // 2 :] = first + near * torch.exp(-first.norm(dim=1, keepdim=True))
-    trainer.h.copy_(h)
-    trainer.log_scale.copy_(0.3 * torch.randn(trainer.log_scale.shape, generator=generator) - 0.5)
-    trainer.optimiser = trainer._optimiser()
-    return trainer
+    task.h.copy_(h)
+    task.log_scale.copy_(0.3 * torch.randn(task.log_scale.shape, generator=generator) - 0.5)
+    task.optimiser = task._optimiser()
+    return task
 
 
-def _in_float64(trainer: Any) -> Any:
-    trainer.h, trainer.log_scale = trainer.h.double(), trainer.log_scale.double()
-    trainer._grad = Gradient(trainer.h, trainer.log_scale)
-    trainer.optimiser = trainer._optimiser()
-    return trainer
+def _in_float64(task: EmbeddingTask) -> EmbeddingTask:
+    task.h, task.log_scale = task.h.double(), task.log_scale.double()
+    task._grad = Gradient(torch.zeros_like(task.h), torch.zeros_like(task.log_scale))
+    task.optimiser = task._optimiser()
+    return task
 
 
-def _first_block(trainer: Any) -> Any:
-    size = trainer.steps * trainer.groups * trainer.group
-    order = torch.stack([trainer._randperm(size) for _ in range(trainer.copies)])
-    return trainer._block(order.view(trainer.copies, trainer.steps, trainer.groups, trainer.group))
+def _first_block(task: EmbeddingTask) -> Any:
+    size = task._in_block * task.groups * task.group
+    order = torch.stack([torch.randperm(len(task._edges))[:size] for _ in range(task.copies)])
+    return task._block(order.view(task.copies, task._in_block, task.groups, task.group), 1)
 
 
 def _there(block: Any) -> Any:
@@ -234,17 +235,16 @@ def _apart(found: torch.Tensor, expected: torch.Tensor) -> float:
 @each_case
 @each_recipe
 def test_embedding_gradients_agree_with_the_formulas(
-    objective: str, kind: Any, n: int, radius: float
+    objective: str, kind: NodeType, n: int, radius: float
 ) -> None:
-    here, there = _trainer(kind, objective, "cpu", n), _trainer(kind, objective, DEVICE, n)
+    here, there = _task(kind, objective, "cpu", n), _task(kind, objective, DEVICE, n)
     _spread_out(there, radius)
     _in_float64(_spread_out(here, radius))
     block = _first_block(here)
     inputs = [(b.edges[0], b.negatives[0], b.noise[0], b.weight[0]) for b in (block, _there(block))]
     loss = torch.full_like(block.loss[0], torch.nan).to(DEVICE)
     expected = here._gradient(*inputs[0])
-    at = (there.recipe, there.h, there.log_scale)
-    there._kernels.gradient(*at, *inputs[1], there._known, there._grad, loss)
+    there._gpu_gradient(*inputs[1], loss)
     slack = 3e-6 * (1 + math.exp(radius) / 10)
     assert _apart(loss, expected) < slack
     assert _apart(there._grad.centre, here._grad.centre) < slack
@@ -255,37 +255,47 @@ def test_embedding_gradients_agree_with_the_formulas(
 @each_case
 @each_recipe
 def test_embedding_updates_agree_with_the_formulas(
-    objective: str, kind: Any, n: int, radius: float
+    objective: str, kind: NodeType, n: int, radius: float
 ) -> None:
     """Three steps with random gradients; some nodes have none, one sits at the origin."""
-    here, there = _trainer(kind, objective, "cpu", n), _trainer(kind, objective, DEVICE, n)
-    for trainer in (here, there):
-        _spread_out(trainer, min(radius, 4.0) if objective == "hinge" else radius)
-        trainer.h[0] = 0
+    here, there = _task(kind, objective, "cpu", n), _task(kind, objective, DEVICE, n)
+    for task in (here, there):
+        _spread_out(task, min(radius, 4.0) if objective == "hinge" else radius)
+        task.h[0] = 0
     _in_float64(here)
     for step in range(1, 4):
         centre, log_scale = torch.randn(here.h.shape), torch.randn(here.log_scale.shape)
         centre[5:9] = log_scale[5:9] = 0
-        if kind.covariance == "none":
+        if kind.point:
             log_scale.zero_()
-        for trainer in (here, there):
-            trainer._grad.centre += centre.to(trainer.device)
-            trainer._grad.log_scale += log_scale.to(trainer.device)
-            rates = torch.tensor(trainer._rates(step), device=trainer.device)
-            trainer.optimiser.update(trainer.h, trainer.log_scale, trainer._grad, rates)
+        for task in (here, there):
+            task._grad.centre.add_(centre.to(task.device))
+            task._grad.log_scale.add_(log_scale.to(task.device))
+            rates = torch.tensor(task.rates(step), device=task.device)
+            task.optimiser.update(task.h, task.log_scale, task._grad, rates)
         assert _apart(there.h, here.h) < 1e-5
         assert _apart(there.log_scale, here.log_scale) < 1e-5
-        assert not there._grad.centre.any()
-        assert not there._grad.log_scale.any()
+        assert not any(part.any() for part in there._grad)
     for name, state in here.optimiser.state.items():
         assert _apart(there.optimiser.state[name], state) < 1e-4
 
 
+@each_kind
+def test_embedding_updates_hold_the_radius(kind: NodeType) -> None:
+    recipe = RECIPES["softmax"].but(radius=3.0)
+    here, there = (_task(kind, "softmax", device, recipe=recipe) for device in ("cpu", DEVICE))
+    for task in (here, there):
+        _spread_out(task, 6.0)
+        rates = torch.tensor(task.rates(1), device=task.device)
+        task.optimiser.update(task.h, task.log_scale, task._grad, rates)
+        assert abs(task.h.norm(dim=1).max().item() - 3) < 1e-5
+    assert _apart(there.h, here.h) < 1e-5
+
+
 @pytest.mark.parametrize("draws", [6, 50])
 @each_case
-def test_embedding_energies_agree_with_the_formulas(kind: Any, n: int, draws: int) -> None:
-    there = _trainer(kind, "softmax", DEVICE, n)
-    _spread_out(there, 6.0)
+def test_embedding_energies_agree_with_the_formulas(kind: NodeType, n: int, draws: int) -> None:
+    there = _spread_out(_task(kind, "softmax", DEVICE, n), 6.0)
     sources, noise = torch.tensor([3, 0, 39, 21, 3]), torch.randn(5, draws, n)
     found = energies(there.h, there.log_scale, kind, sources.to(DEVICE), noise.to(DEVICE))
     wide = (there.h.cpu().double(), there.log_scale.cpu().double())
@@ -294,19 +304,17 @@ def test_embedding_energies_agree_with_the_formulas(kind: Any, n: int, draws: in
 
 @each_kind
 @each_recipe
-def test_embedding_steps_agree_with_the_cpu(objective: str, kind: Any) -> None:
+def test_embedding_steps_agree_with_the_cpu(objective: str, kind: NodeType) -> None:
     """The same batches and noise lead to the same place, copies included."""
     recipe = RECIPES[objective].but(burn_in=0)
     here, there = (
-        _trainer(kind, objective, device, recipe=recipe, copies=2) for device in ("cpu", DEVICE)
+        _spread_out(_task(kind, objective, device, recipe=recipe, copies=2), 2.0)
+        for device in ("cpu", DEVICE)
     )
-    for trainer in (here, there):
-        _spread_out(trainer, 2.0)
     block = _first_block(here)
     blocks = {here: block, there: _there(block)}
-    for trainer, batches in blocks.items():
-        for t in range(trainer.steps):
-            trainer._one_step(batches, t)
+    for task, batches in blocks.items():
+        task._all_steps(batches)
     assert _apart(there.h, here.h) < 1e-3
     assert _apart(there.log_scale, here.log_scale) < 1e-3
     assert _apart(blocks[there].loss, block.loss) < 1e-3
@@ -315,51 +323,51 @@ def test_embedding_steps_agree_with_the_cpu(objective: str, kind: Any) -> None:
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[2]], ids=["gaussian", "point"])
 @each_recipe
 def test_embedding_training_by_graph_learns_and_resumes(
-    objective: str, kind: Any, tmp_path: Path
+    objective: str, kind: NodeType, tmp_path: Path
 ) -> None:
     # Sums on a GPU come in any order; large steps would make much of such differences.
     small = {"learning_rate": 0.01, "scale_learning_rate": 0.01, "eps": 0.1}
     recipe = RECIPES[objective].but(epochs=20, burn_in=2, **small)
 
-    def trainer(folder: Path) -> Any:
-        return _trainer(kind, objective, DEVICE, recipe=recipe, copies=2, folder=folder)
+    def looped(folder: Path) -> Loop[EmbeddingTask]:
+        return _looped(kind, objective, DEVICE, recipe=recipe, copies=2, folder=folder)
 
-    whole = trainer(tmp_path / "whole")
-    reports = list(whole.run())
-    assert max(reports[-1].loss) < min(reports[0].loss)
-    for report in trainer(tmp_path / "broken").run(save_every=5):
-        if report.epoch == 12:
-            break
-    resumed = trainer(tmp_path / "broken")
-    assert resumed.epoch == 10
-    list(resumed.run())
-    assert _apart(resumed.h, whole.h.cpu()) < 0.02
-    assert resumed.step == whole.step
+    whole = looped(tmp_path / "whole")
+    losses = [progress.numbers["loss"] for progress in whole.run()]
+    assert max(losses[-1]) < min(losses[0])
+    broken = looped(tmp_path / "broken")
+    for _, _ in zip(range(10), broken.run(), strict=False):
+        pass
+    broken.save()
+    resumed = looped(tmp_path / "broken")
+    assert resumed.task.step == 10
+    finish(resumed)
+    assert _apart(resumed.task.h, whole.task.h.cpu()) < 0.02
 
 
-@pytest.mark.parametrize("count", [1, 3, 7, 21])
 @each_recipe
-def test_few_edges_are_enough_on_a_gpu(objective: str, count: int) -> None:
-    trainer = embedding.Trainer(_edges(count), NODES, 2, recipe=RECIPES[objective], device=DEVICE)
-    list(trainer.run())
-    assert torch.isfinite(trainer.h).all()
+def test_few_edges_are_enough_on_a_gpu(objective: str) -> None:
+    for count in (1, 3, 7, 21):
+        settings = {"recipe": RECIPES[objective], "device": DEVICE}
+        loop = embedding.trainer(_edges(count), NODES, 2, **settings)
+        finish(loop)
+        assert torch.isfinite(loop.task.h).all()
 
 
 @each_recipe
 def test_a_checkpoint_of_the_cpu_is_refused_on_a_gpu(objective: str, tmp_path: Path) -> None:
     """The random numbers of one are not those of the other."""
-    list(_trainer(KINDS[0], objective, "cpu", folder=tmp_path).run())
+    finish(_looped(KINDS[0], objective, "cpu", folder=tmp_path))
     with pytest.raises(hw.errors.UserError):
-        _trainer(KINDS[0], objective, DEVICE, folder=tmp_path)
+        _looped(KINDS[0], objective, DEVICE, folder=tmp_path)
 
 
 @each_kind
-def test_embedding_evaluation_agrees_with_the_cpu(kind: Any) -> None:
-    trainer = _trainer(kind, "softmax", DEVICE)
-    _spread_out(trainer, 3.0)
-    h, log_scale, edges = trainer.h, trainer.log_scale, _edges().unique(dim=0)
-    there = evaluate(h, log_scale, kind, edges, draws=400)
-    here = evaluate(h.cpu(), log_scale.cpu(), kind, edges, draws=400)
+def test_embedding_evaluation_agrees_with_the_cpu(kind: NodeType) -> None:
+    task = _spread_out(_task(kind, "softmax", DEVICE), 3.0)
+    h, log_scale, edges = task.h, task.log_scale, _edges().unique(dim=0)
+    there = finished(evaluate(h, log_scale, kind, edges, draws=400))
+    here = finished(evaluate(h.cpu(), log_scale.cpu(), kind, edges, draws=400))
     error = 4 * (here.mean_average_precision_error + there.mean_average_precision_error)
     assert abs(here.mean_average_precision - there.mean_average_precision) <= error + 1e-4
     assert (
@@ -372,9 +380,7 @@ def test_embedding_evaluation_agrees_with_the_cpu(kind: Any) -> None:
 def test_far_out_on_a_gpu_there_is_no_nan() -> None:
     """Squares of what a node sees of another overflow float32 where they are 44 apart."""
     for kind in KINDS[:3]:
-        trainer = _trainer(
-            kind, "softmax", DEVICE, recipe=RECIPES["softmax"].but(initial_spread=9.0)
-        )
-        list(trainer.run())
-        assert torch.isfinite(trainer.h).all()
-        assert torch.isfinite(trainer.log_scale).all()
+        loop = _looped(kind, "softmax", DEVICE, recipe=RECIPES["softmax"].but(initial_spread=9.0))
+        finish(loop)
+        assert torch.isfinite(loop.task.h).all()
+        assert torch.isfinite(loop.task.log_scale).all()

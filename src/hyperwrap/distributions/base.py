@@ -11,10 +11,12 @@ A leaf class says only how its base law draws and scores.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
+from torch.distributions.utils import lazy_property
 
 from hyperwrap import lorentz
 from hyperwrap.constraints import Hyperboloid, hyperboloid, overflow_radius, wider
@@ -28,12 +30,15 @@ __all__ = ["WrappedDistribution"]
 class WrappedDistribution(Distribution, ABC):
     """A law on ``H^n`` pushed forward from one on the tangent space at the origin."""
 
-    loc: Tensor
     c: Curvature
     # torch declares a property here and assigns dictionaries, per class and per instance
     arg_constraints: dict[str, constraints.Constraint] = {"loc": hyperboloid}  # pyright: ignore # noqa: RUF012
 
     # --- for the leaves -------------------------------------------------------------------
+
+    @abstractmethod
+    def _parameters(self) -> tuple[str, ...]:
+        """The names of the parameters that were given, but for the curvature."""
 
     @abstractmethod
     def _draw(self, shape: Size) -> tuple[Tensor, Tensor]:
@@ -48,33 +53,54 @@ class WrappedDistribution(Distribution, ABC):
         """``log p_base(v)`` from the noise of ``v``."""
 
     @abstractmethod
+    def _rsample_and_score(self, shape: Size) -> tuple[Tensor, Tensor]:
+        """Points and their log-density; `_wrap_and_score` unless there is a shorter way."""
+
+    @abstractmethod
     def _score(self, value: Tensor) -> Tensor:
         """The log-density at checked points; `_score_unwrapped` unless there is a shorter way."""
 
     def _place(
         self,
-        loc: Tensor,
+        form: str,
+        given: Tensor,
         batch_shape: Size,
         c: Curvature,
         validate_args: bool | None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Sets location, curvature and shapes; checks the location if asked to.
+        """Sets the centre, given as ``loc`` or ``tangent``, curvature and shapes; checks the centre
+        if asked to.
 
-        The law works in ``dtype`` or that of ``loc``, whichever is wider.
+        The law works in ``dtype`` or that of the centre, whichever is wider.
         """
-        dtype = torch.promote_types(dtype, loc.dtype)
-        points = loc if dtype == loc.dtype else lorentz.lift(loc[..., 1:].to(dtype), c=c)
-        self.loc, self.c = expanded(points, (*batch_shape, loc.shape[-1])), c
-        self.arg_constraints = {**type(self).arg_constraints, "loc": Hyperboloid(c)}  # pyright: ignore
-        super().__init__(batch_shape, loc.shape[-1:], validate_args=False)
+        dtype = torch.promote_types(dtype, given.dtype)
+        n = given.shape[-1] - (form == "loc")
+        centre = given
+        if dtype != given.dtype:
+            centre = (
+                given.to(dtype)
+                if form == "tangent"
+                else lorentz.lift(given[..., 1:].to(dtype), c=c)
+            )
+        self._form, self.c = form, c
+        setattr(self, form, expanded(centre, (*batch_shape, given.shape[-1])))
+        if isinstance(c, Tensor) or c != 1:
+            of_class = type(self).arg_constraints
+            self.arg_constraints = {**of_class, "loc": Hyperboloid(c)}  # pyright: ignore
+        super().__init__(batch_shape, Size((n + 1,)), validate_args=False)
         self._validate_args = (
             Distribution._validate_args if validate_args is None else validate_args
         )
-        if self._checks(loc):
+        if self._checks(given):
             require_positive(c)
-            Hyperboloid(c).require("loc", loc)
-        self._at_origin = is_constant(loc) and not loc[1:].any()
+            _require_centre(form, given, c)
+        self._at_origin = is_constant(given) and not given[-n:].any()
+
+    @property
+    def _centre(self) -> Tensor:
+        """The centre in the form that it was given in."""
+        return getattr(self, self._form)
 
     def _checks(self, *tensors: Tensor) -> bool:
         return bool(self._validate_args) and not traced(*tensors)
@@ -84,7 +110,21 @@ class WrappedDistribution(Distribution, ABC):
     @property
     def n(self) -> int:
         """The dimension of the space, one less than the length of a point."""
-        return self.loc.shape[-1] - 1
+        return self.event_shape[0] - 1
+
+    def __repr__(self) -> str:
+        given = ((name, getattr(self, name)) for name in (*self._parameters(), "c"))
+        return f"{type(self).__name__}({', '.join(f'{name}: {_shown(x)}' for name, x in given)})"
+
+    @lazy_property
+    def loc(self) -> Tensor:
+        """The centre ``μ``, ``(*batch_shape, n+1)``; ``exp₀(tangent)`` if that was given."""
+        return lorentz.exp0(self.tangent, c=self.c)
+
+    @lazy_property
+    def tangent(self) -> Tensor:
+        """The tangent vector ``h`` at the origin with ``μ = exp₀(h)``, ``(*batch_shape, n)``."""
+        return lorentz.log0(self.loc, c=self.c)
 
     @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> Hyperboloid:  # pyright: ignore
@@ -108,9 +148,7 @@ class WrappedDistribution(Distribution, ABC):
         ``R`` hold it to ``e^R`` ulp only. Here ``v`` is at hand: exact at every radius, cheaper.
         """
         self._require_rsample()
-        v, noise = self._draw(self._extended_shape_of_v(sample_shape))
-        z, log_sinhc = self._wrap(v)
-        return z, self._noise_log_prob(noise) - (self.n - 1) * log_sinhc
+        return self._rsample_and_score(self._extended_shape_of_v(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-density with respect to the Riemannian volume (Algorithm 2), ``(...)``."""
@@ -122,16 +160,26 @@ class WrappedDistribution(Distribution, ABC):
     def _extended_shape_of_v(self, sample_shape: Sequence[int]) -> Size:
         return Size((*sample_shape, *self.batch_shape, self.n))
 
+    def _wrap_and_score(self, shape: Size) -> tuple[Tensor, Tensor]:
+        v, noise = self._draw(shape)
+        z, log_sinhc = self._wrap(v)
+        return z, self._noise_log_prob(noise) - (self.n - 1) * log_sinhc
+
     def _wrap(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        z, log_sinhc = lorentz.wrap_and_log_det(self.loc, v, c=self.c)
+        wrap = lorentz.wrap_and_log_det if self._form == "loc" else lorentz.wrap_from_tangent
+        centre = self._centre.to(torch.promote_types(self._centre.dtype, v.dtype))
+        z, log_sinhc = wrap(centre, v, c=self.c)
+        self._require_finite(z)
+        return z, log_sinhc
+
+    def _require_finite(self, z: Tensor) -> None:
         if self._checks(z) and not torch.isfinite(z).all():
-            centre = lorentz.log0(self.loc, c=self.c).norm(dim=-1).max()
+            radius = self.tangent.norm(dim=-1).max().item()
             raise ValueError(
                 f"Expected samples within {z.dtype} (radius below {overflow_radius(z.dtype):.0f}"
-                f"/√c); got a tangent vector of length {v.norm(dim=-1).max().item():.3g} at a "
-                f"centre of radius {centre.item():.3g}. Use {wider(z.dtype)}a smaller scale."
+                f"/√c); got one beyond that from a centre of radius {radius:.3g}. "
+                f"Use {wider(z.dtype)}a smaller scale."
             )
-        return z, log_sinhc
 
     def _score_unwrapped(self, value: Tensor) -> Tensor:
         """Algorithm 2, from the difference of ``value`` and ``loc``, in float64."""
@@ -142,14 +190,15 @@ class WrappedDistribution(Distribution, ABC):
     def _unwrap(self, value: Tensor) -> Tensor:
         if self._at_origin:
             return lorentz.log0(value, c=self.c)
-        return lorentz.unwrap(wide(self.loc), value, c=self.c)
+        unwrap = lorentz.unwrap if self._form == "loc" else lorentz.unwrap_from_tangent
+        return unwrap(wide(self._centre), value, c=self.c)
 
     def _c_times(self, q: Tensor) -> Tensor:
         c = self.c
         return q * (c.to(q.dtype) if isinstance(c, Tensor) else c)
 
     def _result_type(self, value: Tensor) -> torch.dtype:
-        return torch.promote_types(at_least_float32(value).dtype, self.loc.dtype)
+        return torch.promote_types(at_least_float32(value).dtype, self._centre.dtype)
 
     # --- checks -----------------------------------------------------------------------------
 
@@ -190,15 +239,43 @@ def is_constant(x: Tensor) -> bool:
     return x.dim() <= 1 and not x.requires_grad and not traced(x)
 
 
-def require_points(loc: Tensor) -> None:
-    """Raises a `ValueError` if ``loc`` cannot be a batch of points."""
-    if not isinstance(loc, Tensor) or not loc.is_floating_point():
-        raise ValueError(f"Expected `loc` to be a tensor of floats; got {_kind(loc)}.")
-    if loc.dim() == 0 or loc.shape[-1] < 2:
+def require_centre(loc: Tensor | None, tangent: Tensor | None) -> tuple[str, Tensor, int]:
+    """Which form of the centre was given, the tensor, and ``n``, or a `ValueError`."""
+    form, given = only_one(loc=loc, tangent=tangent)
+    if not isinstance(given, Tensor) or not given.is_floating_point():
+        raise ValueError(f"Expected `{form}` to be a tensor of floats; got {_kind(given)}.")
+    n = (given.shape[-1] if given.dim() else 0) - (form == "loc")
+    if n < 1:
+        wanted = {"loc": "(..., n+1) with n ≥ 1, a point", "tangent": "(..., n), a tangent vector"}
         raise ValueError(
-            "Expected `loc` of shape (..., n+1) with n ≥ 1, a point of H^n; "
-            f"got shape {tuple(loc.shape)}."
+            f"Expected `{form}` of shape {wanted[form]} of H^n; got shape {tuple(given.shape)}."
         )
+    return form, at_least_float32(given) if form == "tangent" else given, n
+
+
+def only_one(**forms: Any) -> tuple[str, Any]:
+    """The name and value of the one form that was given; raises a `ValueError` otherwise."""
+    given = {name: form for name, form in forms.items() if form is not None}
+    if len(given) != 1:
+        raise ValueError(
+            f"Expected exactly one of {', '.join(f'`{name}`' for name in forms)}; "
+            f"got {' and '.join(f'`{name}`' for name in given) or 'none'}."
+        )
+    return given.popitem()
+
+
+def _require_centre(form: str, given: Tensor, c: Curvature) -> None:
+    if form == "loc":
+        Hyperboloid(c).require("loc", given)
+    elif not torch.isfinite(given).all():
+        raise ValueError("Expected `tangent` to be finite; got NaN or inf.")
+
+
+def _shown(x: object) -> str:
+    """As torch shows the parameters of its laws: a number, or the size of a tensor."""
+    if not isinstance(x, Tensor):
+        return str(x)
+    return str(x) if x.numel() == 1 else str(x.size())
 
 
 def _kind(x: object) -> str:
@@ -209,6 +286,9 @@ def broadcast_batch(c: Curvature, **shapes: Sequence[int]) -> Size:
     """The batch shape of parameters with these batch shapes, or an error that names them."""
     if isinstance(c, Tensor):
         shapes["c"] = c.shape
+    first, *others = shapes.values()
+    if all(shape == first for shape in others):
+        return Size(first)  # torch takes 30 µs to find that out
     try:
         return torch.broadcast_shapes(*shapes.values())
     except RuntimeError:

@@ -20,7 +20,6 @@ import torch
 from torch import Size, Tensor
 from torch.distributions import Distribution, MixtureSameFamily, kl_divergence, register_kl
 
-from hyperwrap import lorentz
 from hyperwrap.distributions.base import WrappedDistribution
 from hyperwrap.distributions.wrapped import Wrapped
 from hyperwrap.distributions.wrapped_normal import WrappedNormal
@@ -63,7 +62,7 @@ def estimate_kl(p: WrappedDistribution, q: Distribution, num_samples: int = 1024
         ratio = log_p - q.log_prob(z)
         return KLEstimate(ratio.mean(0), ratio.std(0) / sqrt(num_samples))
     shape = Size((num_samples // 2, *p.batch_shape, p.n))
-    return _from_noise(p, q, torch.randn(shape, dtype=p.loc.dtype, device=p.loc.device))
+    return _from_noise(p, q, torch.randn(shape, dtype=p._centre.dtype, device=p._centre.device))
 
 
 @register_kl(WrappedNormal, WrappedDistribution)
@@ -71,7 +70,7 @@ def estimate_kl(p: WrappedDistribution, q: Distribution, num_samples: int = 1024
 def _kl_wrapped_normal(p: WrappedNormal, q: Distribution) -> Tensor:
     """The same with 256 pairs of a Sobol sequence instead of random draws: deterministic."""
     p, q = _comparable(p, q)
-    noise = _sobol_normal(p.n).to(p.loc).view(_PAIRS, *[1] * len(p.batch_shape), p.n)
+    noise = _sobol_normal(p.n).to(p._centre).view(_PAIRS, *[1] * len(p.batch_shape), p.n)
     return _from_noise(p, q, noise.expand(_PAIRS, *p.batch_shape, p.n)).estimate
 
 
@@ -98,11 +97,10 @@ def _kl_wrapped(p: Wrapped, q: WrappedDistribution) -> Tensor:
 def _from_noise(p: WrappedNormal, q: Distribution, noise: Tensor) -> KLEstimate:
     """The estimate from white noise ``(pairs, *batch, n)`` and its mirror image."""
     v = wide(p._sigma.colour(noise))
-    loc = wide(p.loc)
-    ahead, behind = (q.log_prob(lorentz.wrap(loc, u, c=p.c)) for u in (v, -v))
+    ahead, behind = (q.log_prob(p._wrap(u)[0]) for u in (v, -v))
     controls = _controls(p, q, wide(noise), v)
     mean, error = _regressed_mean(-(ahead + behind) / 2, controls)
-    dtype = p.loc.dtype
+    dtype = p._centre.dtype
     return KLEstimate((mean - p._wide_entropy()).to(dtype), error.to(dtype))
 
 

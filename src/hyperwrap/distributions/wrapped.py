@@ -11,9 +11,10 @@ from hyperwrap.curvature import Curvature, root
 from hyperwrap.distributions.base import (
     WrappedDistribution,
     broadcast_batch,
-    require_points,
+    require_centre,
 )
 from hyperwrap.distributions.radial import mean_log_sinhc, mean_log_sinhc_product
+from hyperwrap.precision import wide
 
 __all__ = ["Wrapped"]
 
@@ -25,6 +26,7 @@ class Wrapped(WrappedDistribution):
         base: a law over vectors, ``event_shape (n,)``; wrap a product of scalar laws in
             `torch.distributions.Independent`.
         loc: ``(..., n+1)``, the point ``μ`` that ``v = 0`` is carried to.
+        tangent: ``(..., n)``, in place of ``loc``: ``μ = exp₀(tangent)``.
         c: the curvature is ``−c``; lengths of ``v`` are lengths on the manifold.
 
     >>> from torch.distributions import Independent, Laplace
@@ -37,22 +39,22 @@ class Wrapped(WrappedDistribution):
     def __init__(
         self,
         base: Distribution,
-        loc: Tensor,
+        loc: Tensor | None = None,
         *,
+        tangent: Tensor | None = None,
         c: Curvature = 1.0,
         validate_args: bool | None = None,
     ) -> None:
-        require_points(loc)
-        n = loc.shape[-1] - 1
+        at, centre, n = require_centre(loc, tangent)
         if base.event_shape != (n,):
             hint = "; wrap it: Independent(base, 1)" if base.event_shape == () else ""
             raise ValueError(
-                f"Expected `base` over vectors of length {n}, as `loc` is in H^{n}; "
+                f"Expected `base` over vectors of length {n}, as `{at}` is in H^{n}; "
                 f"got event_shape {tuple(base.event_shape)}{hint}."
             )
-        batch_shape = broadcast_batch(c, base=base.batch_shape, loc=loc.shape[:-1])
+        batch_shape = broadcast_batch(c, base=base.batch_shape, **{at: centre.shape[:-1]})
         self.base = base if base.batch_shape == batch_shape else base.expand(batch_shape)
-        self._place(loc, batch_shape, c, validate_args)
+        self._place(at, centre, batch_shape, c, validate_args)
 
     @property
     def has_rsample(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -62,7 +64,7 @@ class Wrapped(WrappedDistribution):
         """The same law over a larger batch; no memory is copied."""
         new = cast(Wrapped, self._get_checked_instance(Wrapped, _instance))
         new.base = self.base.expand(Size(batch_shape))
-        new._place(self.loc, Size(batch_shape), self.c, validate_args=False)
+        new._place(self._form, self._centre, Size(batch_shape), self.c, validate_args=False)
         new._validate_args = self._validate_args
         return new
 
@@ -71,12 +73,12 @@ class Wrapped(WrappedDistribution):
         """The Fréchet mean. It is ``μ`` if the base has mean 0, since the mean is the point where
         ``E[log_μ z]``, here the transported ``E[v]``, vanishes; NaN where the base has none.
         """
-        return self._centre("mean")
+        return self._moment("mean")
 
     @property
     def mode(self) -> Tensor:
         """``μ`` if the base law has its mode at 0, where the volume element is smallest too."""
-        return self._centre("mode")
+        return self._moment("mode")
 
     def entropy(self) -> Tensor:
         """``H(base) + (n−1)·E[log sinhc(√c r)]``, by quadrature: see `radial`.
@@ -85,10 +87,10 @@ class Wrapped(WrappedDistribution):
         quantiles or a location and scale, ``Independent(law, 1)``; ``inf`` where there is no mean.
         """
         spread = (self.n - 1) * self._mean_log_sinhc() if self.n > 1 else 0.0
-        return (self.base.entropy() + spread).to(self.loc.dtype)
+        return (self.base.entropy() + spread).to(self._centre.dtype)
 
     def _mean_log_sinhc(self) -> Tensor:
-        base, root_c = self.base, root(self.c, self.loc.double())
+        base, root_c = self.base, root(self.c, wide(self._centre))
         try:
             if isinstance(base, Independent) and base.reinterpreted_batch_ndims == 1:
                 spread = mean_log_sinhc_product(base.base_dist, root_c)
@@ -104,7 +106,7 @@ class Wrapped(WrappedDistribution):
             ) from None
         return torch.where(base.mean.isfinite().all(-1), spread, torch.inf)
 
-    def _centre(self, what: str) -> Tensor:
+    def _moment(self, what: str) -> Tensor:
         v = getattr(self.base, what)
         if (v.nan_to_num(0.0) != 0).any():
             raise NotImplementedError(
@@ -117,11 +119,17 @@ class Wrapped(WrappedDistribution):
         v = draw(shape[: len(shape) - len(self.batch_shape) - 1])
         return v, v
 
+    def _parameters(self) -> tuple[str, ...]:
+        return "base", self._form
+
+    def _rsample_and_score(self, shape: Size) -> tuple[Tensor, Tensor]:
+        return self._wrap_and_score(shape)
+
     def _score(self, value: Tensor) -> Tensor:
         return self._score_unwrapped(value)
 
     def _noise(self, v: Tensor) -> Tensor:
-        return v.to(self.loc.dtype)  # the base law scores in its own dtype
+        return v.to(self._centre.dtype)  # the base law scores in its own dtype
 
     def _noise_log_prob(self, noise: Tensor) -> Tensor:
         if noise.numel() == 0:  # which torch's Independent does not take

@@ -1,7 +1,7 @@
 """The pseudo-hyperbolic Gaussian ``G(μ, Σ)`` (§3)."""
 
 from collections.abc import Sequence
-from math import log, pi
+from math import log, pi, sqrt
 from typing import cast
 
 import torch
@@ -9,19 +9,20 @@ from torch import Size, Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
-from hyperwrap import lorentz
+from hyperwrap import kernels
 from hyperwrap.constraints import hyperboloid
-from hyperwrap.curvature import Curvature
+from hyperwrap.curvature import Curvature, over, root, times
 from hyperwrap.distributions import sigma
 from hyperwrap.distributions.base import (
     WrappedDistribution,
     broadcast_batch,
     expanded,
     is_constant,
-    require_points,
+    only_one,
+    require_centre,
 )
 from hyperwrap.distributions.radial import mean_log_sinhc
-from hyperwrap.precision import at_least_float32
+from hyperwrap.precision import at_least_float32, wide
 from hyperwrap.special import squared_norm
 
 __all__ = ["WrappedNormal"]
@@ -31,10 +32,13 @@ class WrappedNormal(WrappedDistribution):
     r"""The pseudo-hyperbolic Gaussian ``G(μ, Σ)``: ``v ~ N(0, Σ)`` wrapped at ``μ``.
 
     ``log p(z) = log N(v; 0, Σ) − (n−1)·log(sinh(√c r)/(√c r))``, ``r = |v|``, with respect to the
-    Riemannian volume (Algorithms 1 and 2). Give exactly one of the four forms of ``Σ``.
+    Riemannian volume (Algorithms 1 and 2). Give one of ``loc`` and
+    ``tangent``, and one of the four forms of ``Σ``.
 
     Args:
         loc: ``(..., n+1)``, the centre ``μ``, a point of the Lorentz model.
+        tangent: ``(..., n)``, the tangent vector ``h`` at the origin with ``μ = exp₀(h)``, in place
+            of ``loc``: what networks and optimisers hold, and exact at any radius, gradients too.
         scale: standard deviations, ``(..., n)`` or anything that broadcasts to it: diagonal ``Σ``.
         scale_tril: ``(..., n, n)``, ``Σ = LLᵀ``.
         covariance_matrix: ``(..., n, n)``, ``Σ``.
@@ -63,29 +67,30 @@ class WrappedNormal(WrappedDistribution):
 
     def __init__(
         self,
-        loc: Tensor,
+        loc: Tensor | None = None,
         scale: Tensor | float | None = None,
         *,
+        tangent: Tensor | None = None,
         scale_tril: Tensor | None = None,
         covariance_matrix: Tensor | None = None,
         precision_matrix: Tensor | None = None,
         c: Curvature = 1.0,
         validate_args: bool | None = None,
     ) -> None:
-        require_points(loc)
-        form, given = _only_one(
+        at, centre, n = require_centre(loc, tangent)
+        form, given = only_one(
             scale=scale,
             scale_tril=scale_tril,
             covariance_matrix=covariance_matrix,
             precision_matrix=precision_matrix,
         )
         if not isinstance(given, Tensor):
-            dtype = torch.promote_types(loc.dtype, torch.float32)
-            given = torch.full((), given, dtype=dtype, device=loc.device)
-        given = sigma.fit(form, at_least_float32(given), loc.shape[-1] - 1)
+            dtype = torch.promote_types(centre.dtype, torch.float32)
+            given = torch.full((), given, dtype=dtype, device=centre.device)
+        given = sigma.fit(form, at_least_float32(given), n)
         sigma_batch = given.shape[: -1 if form == "scale" else -2]
-        batch_shape = broadcast_batch(c, loc=loc.shape[:-1], **{form: sigma_batch})
-        self._place(loc, batch_shape, c, validate_args, given.dtype)
+        batch_shape = broadcast_batch(c, **{at: centre.shape[:-1], form: sigma_batch})
+        self._place(at, centre, batch_shape, c, validate_args, given.dtype)
         if self._checks(given):
             sigma.require_valid(form, given)
         self._sigma = sigma.sigma_from(form, given)
@@ -97,7 +102,12 @@ class WrappedNormal(WrappedDistribution):
 
         Looked up once: whoever changes such a ``scale`` in place has to make a new law.
         """
-        if self._at_origin and form == "scale" and is_constant(given):
+        if (
+            self._at_origin
+            and form == "scale"
+            and is_constant(given)
+            and isinstance(self.c, float | int)
+        ):
             first, *others = given.tolist()
             return first if all(s == first for s in others) else None
         return None
@@ -105,7 +115,7 @@ class WrappedNormal(WrappedDistribution):
     def _show(self, form: str, given: Tensor) -> None:
         """Makes the form of Σ that was given an attribute, in the full batch shape."""
         event = given.shape[-1:] if form == "scale" else given.shape[-2:]
-        self._form = form
+        self._sigma_form = form
         setattr(self, form, expanded(given, (*self.batch_shape, *event)))
 
     def expand(
@@ -113,11 +123,14 @@ class WrappedNormal(WrappedDistribution):
     ) -> "WrappedNormal":
         """The same law over a larger batch; no memory is copied."""
         new = cast(WrappedNormal, self._get_checked_instance(WrappedNormal, _instance))
-        new._place(self.loc, Size(batch_shape), self.c, validate_args=False)
+        new._place(self._form, self._centre, Size(batch_shape), self.c, validate_args=False)
         new._validate_args = self._validate_args
         new._sigma, new._radial = self._sigma, self._radial
-        new._show(self._form, getattr(self, self._form))
+        new._show(self._sigma_form, getattr(self, self._sigma_form))
         return new
+
+    def _parameters(self) -> tuple[str, ...]:
+        return self._form, self._sigma_form
 
     # --- Σ in its other forms -----------------------------------------------------------------
 
@@ -138,7 +151,7 @@ class WrappedNormal(WrappedDistribution):
         return self._full(torch.cholesky_inverse(self._sigma.tril()))
 
     def _full(self, matrix: Tensor) -> Tensor:
-        return matrix.to(self.loc.dtype).expand(*self.batch_shape, self.n, self.n)
+        return matrix.to(self._centre.dtype).expand(*self.batch_shape, self.n, self.n)
 
     # --- the law ------------------------------------------------------------------------------
 
@@ -154,7 +167,7 @@ class WrappedNormal(WrappedDistribution):
 
     def entropy(self) -> Tensor:
         """``½ log det 2πeΣ + (n−1)·E[log sinhc(√c r)]``, by quadrature: see `radial`."""
-        return self._wide_entropy().to(self.loc.dtype).expand(self.batch_shape)
+        return self._wide_entropy().to(self._centre.dtype).expand(self.batch_shape)
 
     def _wide_entropy(self) -> Tensor:
         log_det_root = self._sigma.log_det_root(torch.float64)
@@ -167,16 +180,86 @@ class WrappedNormal(WrappedDistribution):
         return mean_log_sinhc(self._sigma.eigenvalues() * c)
 
     def _draw(self, shape: Size) -> tuple[Tensor, Tensor]:
-        noise = _standard_normal(shape, self.loc)
+        noise = _standard_normal(shape, self._centre)
         return self._sigma.colour(noise), noise
+
+    def rsample_against(
+        self, other: "WrappedNormal", sample_shape: Sequence[int] = ()
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """A draw ``z`` of this law, its log-density, and that under another law.
+
+        The same as `rsample_and_log_prob`, then ``other.log_prob(z)``; one step where this law has
+        a ``tangent`` and a diagonal ``Σ`` and the other is a fixed ``G(μ₀, σ²I)``. A VAE asks this
+        of its posterior, with its prior.
+
+        >>> q = hw.WrappedNormal(tangent=torch.zeros(4, 2), scale=torch.full((4, 2), 0.5))
+        >>> prior = hw.WrappedNormal(tangent=torch.zeros(2), scale=1.0)
+        >>> z, log_q, log_p = q.rsample_against(prior)
+        >>> z.shape, log_q.shape, log_p.shape
+        (torch.Size([4, 3]), torch.Size([4]), torch.Size([4]))
+        """
+        if self._is_fast and other._radial is not None and other.c == self.c:
+            return self._fast_sample(self._extended_shape_of_v(sample_shape), other._radial)  # pyright: ignore
+        z, log_q = self.rsample_and_log_prob(sample_shape)
+        return z, log_q, other.log_prob(z)
+
+    @property
+    def _is_fast(self) -> bool:
+        return self._form == "tangent" and isinstance(self._sigma, sigma.Diagonal)
+
+    def _rsample_and_score(self, shape: Size) -> tuple[Tensor, Tensor]:
+        return self._fast_sample(shape)[:2] if self._is_fast else self._wrap_and_score(shape)
+
+    def _fast_sample(
+        self, shape: Size, prior: float | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        noise, root_c = _standard_normal(shape, self.tangent), root(self.c, self.tangent)
+        h, scale = times(self.tangent, root_c), times(self._sigma.scale, root_c)  # pyright: ignore
+        prior = None if prior is None else prior * cast(float, root_c)
+        z, log_q, log_p = kernels.sample_and_score(h, scale, noise, prior)
+        z, log_q = over(z, root_c), self._in_own_unit(log_q)
+        self._require_finite(z)
+        return z, log_q, None if log_p is None else self._in_own_unit(log_p)
 
     def _score(self, value: Tensor) -> Tensor:
         if self._radial is None:
             return self._score_unwrapped(value)
-        rho_squared, log_sinhc = lorentz.squared_radius_and_log_det(value, c=self.c)
-        gaussian = rho_squared * (-0.5 / self._radial**2)
-        constant = self.n * (0.5 * log(2 * pi) + log(self._radial))
-        return gaussian - (self.n - 1) * log_sinhc - constant
+        value, root_c = at_least_float32(value), sqrt(cast(float, self.c))
+        return self._in_own_unit(
+            kernels.radial_log_prob(times(value, root_c), self._radial * root_c)
+        )
+
+    def _in_own_unit(self, log_p: Tensor) -> Tensor:
+        """A log-density per volume in units of the curvature as one in our unit of length."""
+        if isinstance(self.c, Tensor):
+            return log_p + self.n / 2 * self.c.log().to(log_p)
+        return log_p if self.c == 1 else log_p + self.n / 2 * log(self.c)
+
+    def log_prob_of(self, other: "WrappedNormal", noise: Tensor) -> Tensor:
+        """``log_prob`` at draws from another law, given by the white noise they are made of.
+
+        The draws are seen from the centre of this law, and their coordinates, which at radius
+        ``R`` hold them to ``e^R`` ulp only, are never formed: exact at any radius, in float32 up to
+        40, if both laws were given by ``tangent`` and have a diagonal ``Σ``. It is how embeddings
+        are trained, evaluated and asked.
+
+        Args:
+            other: the law that is drawn from, in the same space.
+            noise: ``(..., n)``, broadcast against the batch shapes of both laws.
+
+        >>> h = torch.tensor([[30.0, 0.0], [30.0, 1e-12]])
+        >>> child, parent = (hw.WrappedNormal(tangent=x, scale=0.5) for x in h)
+        >>> parent.log_prob_of(child, torch.zeros(2))
+        tensor(-0.5201)
+        """
+        if not (self._is_fast and other._is_fast):
+            z = other._wrap(wide(other._sigma.colour(noise)))[0]
+            return self.log_prob(z).to(self._result_type(noise))
+        root_c = root(self.c, noise)
+        places = (other.tangent, other._sigma.colour(noise), self.tangent, self._sigma.scale)  # pyright: ignore
+        h, t, *own = (times(x, root_c).movedim(-1, 0) for x in _aligned(places))
+        (log_p,) = kernels.pairwise_log_prob(h, t, (own[0], own[1]))
+        return self._in_own_unit(log_p - self.n / 2 * log(2 * pi))
 
     def _noise(self, v: Tensor) -> Tensor:
         return self._sigma.whiten(v)
@@ -192,11 +275,7 @@ def _standard_normal(shape: Size, like: Tensor) -> Tensor:
     return torch.randn(shape, dtype=like.dtype, device=like.device)
 
 
-def _only_one(**forms: Tensor | float | None) -> tuple[str, Tensor | float]:
-    given = {name: form for name, form in forms.items() if form is not None}
-    if len(given) != 1:
-        raise ValueError(
-            f"Expected exactly one of {', '.join(f'`{name}`' for name in forms)}; "
-            f"got {' and '.join(f'`{name}`' for name in given) or 'none'}."
-        )
-    return given.popitem()
+def _aligned(vectors: Sequence[Tensor]) -> list[Tensor]:
+    """``(..., n)`` each, with as many dimensions as the one that has most."""
+    most = max(v.dim() for v in vectors)
+    return [v.view(*[1] * (most - v.dim()), *v.shape) for v in vectors]

@@ -6,76 +6,136 @@ saved tensors, several times the cost of the Euclidean twin. Here each step is o
 takes over where something has to look inside: second derivatives and `torch.func`.
 Unit curvature throughout; ``x`` and ``z`` are whole points, ``m`` the space part of ``x``.
 
-**exp0**. With ``q = |v|²``, ``S = sinh(√q)/√q``, ``C = cosh √q`` and ``S' = dS/dq``:
+With ``r = |v|``, ``v̂ = v/r``, ``C = cosh r``, ``S = sinh(r)/r`` and ``L = log S``:
 
-    z = (C, S·v)        v̄ = S·z̄ + [2S'⟨z̄,v⟩ + S·z̄₀]·v
+**exp0**
 
-**wrap** (Algorithm 1). With ``m₀ = √(1+|m|²)`` and ``b = ⟨m,v⟩/(1+m₀)``:
+    z = (C, S·v)        v̄ = S·z̄ + [(C−S)⟨z̄,v̂⟩ + sinh(r)·z̄₀]·v̂
 
-    s = C + S·b = e^{−r} + S·r·(1/(1+m₀) + ½|v/r + m/(1+m₀)|²)        (no cancellation inward)
-    z = S·v + s·m        z₀ = √(1+|z|²)        L = log S
+``C − S`` cancels near 0, but stands beside an ``S`` of 1: no series is needed.
 
-and with ``G`` the gradient arriving at ``z`` (that at ``z₀`` folded in):
+**wrap** (Algorithm 1), with ``m₀ = √(1+|m|²)`` and ``a = m/(1+m₀)``:
 
-    v̄ = S·G + t·m + [2S'(⟨G,v⟩ + b⟨G,m⟩) + S⟨G,m⟩ + 2(S'/S)·L̄]·v        t = S⟨G,m⟩/(1+m₀)
-    m̄ = s·G + t·v − (t·b/m₀)·m
+    s = e^{−r} + sinh(r)·(1/(1+m₀) + ½|v̂+a|²)        (no cancellation inward)
+    z = S·v + s·m        z₀ = √(1+|z|²)
+
+and with ``G`` the gradient arriving at ``z`` (that at ``z₀`` folded in) and ``F = G + ⟨G,m⟩·a``:
+
+    v̄ = S·F + [(C−S)⟨F,v̂⟩ + sinh(r)·⟨G,m⟩ + L'(r)·L̄]·v̂
+    m̄ = s·G + t·v − t⟨a,v⟩·m/m₀        t = S⟨G,m⟩/(1+m₀)
 
 Squares of coordinates overflow float32 at radius 44, so ``√(1+|z|²)`` is taken as
-``a·√(a⁻² + |z/a|²)`` with any ``a`` of about the right size; a stored time part is used for that
-alone.
+``b·√(b⁻² + |z/b|²)`` with any ``b`` of about the right size. A stored time part serves as such a
+``b`` and for nothing else.
 
-**radius** of a point, for laws that depend on nothing else: ``N = |z|``, ``ρ = asinh N``:
+**wrap_from_tangent**: `wrap` at the centre ``exp₀(h)``, from ``h`` itself: ``m = sinh(R)·ĥ`` and
+``a = τ·ĥ`` with ``R = |h|``, ``τ = tanh(R/2)``. With ``A = sinh(r)·τ⟨G,ĥ⟩``, ``S`` and ``C`` of
+``R``, and ``v̄`` as above:
 
-    ρ² and L = log(N/ρ)        z̄ = [2ρ·ρ̄² + (z₀/N − 1/ρ)·L̄]/z₀ · z/N
+    h̄ = S·(s·G + A·v̂) + [(C−S)·s⟨G,ĥ⟩ + (1−S)·A⟨ĥ,v̂⟩]·ĥ
 
-**sample_and_score**: all of these in one, for the latent of a VAE, from the encoder's numbers
-``(h, a)`` and white noise ``ε``. With ``σ = softplus(a)``, ``v = σε``, ``r = |v|``, ``R = |h|``,
-directions ``v̂`` and ``ĥ``, ``τ = tanh(R/2)``, and ``m = sinh(R)·ĥ``:
+**sample_and_score**: the same for ``v = σε`` with white noise ``ε``, and the log-density of the
+draw, all in one; with a radial prior its log-density as well, whose gradient joins ``G``:
 
-    s = e^{−r} + sinh(r)·(1/(1+cosh R) + ½|v̂ + τĥ|²)        z = sinh(r)·v̂ + s·m
-    log q = log N(ε; 0, I) − Σ log σ − (n−1)·log(sinh(r)/r)
-    log p = −½(ρ² + n·log 2π) − (n−1)·log(N/ρ)
+    log q = log N(ε; 0, I) − Σ log σ − (n−1)·L        σ̄ = ε·v̄ − q̄/σ,  L̄ = −(n−1)·q̄
 
-With ``G`` the gradient arriving at ``z`` (those at ``z₀`` and ``log p`` folded in), ``q̄`` that at
-``log q``, ``F = G + τ⟨G,m⟩·ĥ``, ``A = sinh(r)·τ⟨G,ĥ⟩``, and ``S``, ``C`` of ``r`` and of ``R``:
+**radial**: the log-density of ``G(μ₀, σ²I)`` depends on the radius alone. ``N = |z|``,
+``ρ = asinh N``:
 
-    v̄ = S·F + [(C−S)(⟨F,v̂⟩ − (n−1)·q̄/sinh r) + sinh(r)·⟨G,m⟩]·v̂        ā = (ε·v̄ − q̄/σ)·σ'(a)
-    h̄ = S_R·(s·G + A·v̂) + [(C_R − S_R)·s⟨G,ĥ⟩ + (1 − S_R)·A⟨ĥ,v̂⟩]·ĥ
-
-``C − S`` cancels near 0, but stands beside an ``S`` of 1 (and ``−(n−1)q̄(C−S)/sinh r``, which makes
-an error of ``ulp/r`` in ``v̄``, beside the ``−q̄/σ`` it is added to): no series is needed.
+    log p = −½ρ²/σ² − (n−1)·L(ρ)        z̄ = −[ρ/σ² + (n−1)·L'(ρ)]/z₀ · z/N · p̄
 """
 
 from collections.abc import Callable
 from functools import partial, reduce
-from math import factorial, log, pi
+from math import log, pi
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.linalg import vector_norm
-from torch.nn.functional import softplus
+from torch.nn.functional import pad
 
-from hyperwrap.curvature import over, times
 from hyperwrap.precision import transformed, wide
 from hyperwrap.special import (
     asinhc_sqrt,
     cosh_sqrt,
     dot,
-    horner,
     log_sinhc_sqrt,
     sinhc_sqrt,
     squared_norm,
     time_part,
 )
 
-__all__ = ["exp0_unit", "radius_unit", "sample_and_score", "wrap_unit"]
+__all__ = [
+    "differentiate",
+    "exp0",
+    "plain_scores",
+    "radial_log_prob",
+    "sample_and_score",
+    "second_derivative_wanted",
+    "wrap",
+    "wrap_from_tangent",
+]
+
+
+# --- lengths and directions ---------------------------------------------------------------
+
+_ZERO = 1e-30  # stands for a length of 0: the direction is 0 then, and every 0/0 is 1
+
+
+class _Polar(NamedTuple):
+    """The direction of a vector, its length and functions of that, ``(..., 1)`` each."""
+
+    unit: Tensor
+    r: Tensor
+    sinh: Tensor
+    cosh: Tensor
+    sinhc: Tensor
+
+    @classmethod
+    def of(cls, v: Tensor) -> "_Polar":
+        r = _length(v).clamp_min(_ZERO)
+        sinh = r.sinh()
+        return cls(v / r, r, sinh, r.cosh(), sinh / r)
+
+
+def _length(x: Tensor) -> Tensor:
+    return _dot(x, x).sqrt() if x.shape[-1] <= 4 else vector_norm(x, dim=-1, keepdim=True)
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """`dot` for few columns: adding them up is four times as fast as `sum` over them."""
+    product = a * b
+    if product.shape[-1] > 4:
+        return product.sum(-1, keepdim=True)
+    return reduce(torch.add, product.split(1, -1))
+
+
+def _log_slope(length: Tensor, z0: Tensor, rho: Tensor) -> Tensor:
+    """``L'(ρ)/ρ``: where the difference cancels, ``1/(3 + q/(5 + q/(7 + …)))``, ``q = ρ²``."""
+    q = rho * rho
+    last = 9 if q.dtype == torch.float32 else 15
+    fraction = q / last + (last - 2)
+    for odd in range(last - 4, 1, -2):
+        fraction = q / fraction + odd
+    closed = (z0 / length - rho.reciprocal()) / rho
+    return torch.where(q < 0.5, fraction.reciprocal(), closed)
+
+
+def _in_space(grad: Tensor, z: Tensor, z0: Tensor) -> Tensor:
+    """The gradient arriving at a point, that at the time part folded into the space part."""
+    return torch.addcmul(grad[..., 1:], grad[..., :1], z / z0)
+
+
+def _as_point_gradient(grad: Tensor) -> Tensor:
+    """The gradient of a space part as that of a point, whose time part nothing depends on."""
+    return pad(grad, (1, 0))
 
 
 # --- exp0 ---------------------------------------------------------------------------------
 
 
-def exp0_unit(v: Tensor) -> Tensor:
+def exp0(v: Tensor) -> Tensor:
     """The point ``exp₀(v)``, ``(..., n) → (..., n+1)``."""
     return _exp0_plain(v)[0] if transformed(v) else _Exp0.apply(v)  # pyright: ignore
 
@@ -88,42 +148,24 @@ def _exp0_plain(v: Tensor) -> tuple[Tensor]:
 class _Exp0(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, v: Tensor) -> Tensor:
-        q = _dot(v, v)
-        sinhc, cosh, _ = _sinhc_cosh_exp(q)
-        ctx.save_for_backward(v, q, sinhc, cosh)
-        return torch.cat([cosh, sinhc * v], -1)
+        polar = _Polar.of(v)
+        ctx.save_for_backward(v, *polar)
+        return torch.cat([polar.cosh, polar.sinhc * v], -1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        v, q, sinhc, cosh = ctx.saved_tensors
-        if _second_derivative_wanted():
-            return _differentiate(_exp0_plain, (v,), ctx.needs_input_grad, grads)
-        g0, g = grads[0][..., :1], grads[0][..., 1:]
-        along_v = 2 * _slope(q, sinhc, cosh) * _dot(g, v) + sinhc * g0
-        return (torch.addcmul(sinhc * g, along_v, v),)
-
-
-_SINHC_SERIES = [1 / factorial(2 * n + 1) for n in range(10)]
-_SLOPE_SERIES = [(n + 1) / factorial(2 * n + 3) for n in range(10)]
-
-
-def _sinhc_cosh_exp(q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """``S``, ``C`` and the ``e^√q`` both are made of: compilers keep an exp, but repeat a sinh."""
-    r = q.sqrt()
-    e = r.exp()
-    sinhc = torch.where(q < 0.5, horner(_SINHC_SERIES, q), (e - 1 / e) / (2 * r))
-    return sinhc, (e + 1 / e) / 2, e
-
-
-def _slope(q: Tensor, sinhc: Tensor, cosh: Tensor) -> Tensor:
-    """``dS/dq = (C − S)/2q``, by its series where the difference cancels."""
-    return torch.where(q < 0.5, horner(_SLOPE_SERIES, q), (cosh - sinhc) / (2 * q))
+        v, *polar = ctx.saved_tensors
+        if second_derivative_wanted():
+            return differentiate(_exp0_plain, (v,), ctx.needs_input_grad, grads)
+        p, g0, g = _Polar(*polar), grads[0][..., :1], grads[0][..., 1:]
+        along_v = torch.addcmul(p.sinh * g0, p.cosh - p.sinhc, _dot(g, p.unit))
+        return (torch.addcmul(p.sinhc * g, along_v, p.unit),)
 
 
 # --- wrap ---------------------------------------------------------------------------------
 
 
-def wrap_unit(x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def wrap(x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """``(z, L)``: the point ``(..., n+1)`` and the log-determinant per direction ``(...)``."""
     if transformed(x, v):
         return _wrap_plain(x, v)
@@ -147,142 +189,78 @@ def _wrap_plain(x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 class _Wrap(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        m, q = x[..., 1:], _dot(v, v)
-        sinhc, cosh, e = _sinhc_cosh_exp(q)
-        m0 = _time(m, 1 + x[..., :1].abs())
-        inverse = 1 / (1 + m0)
-        b = _dot(m, v) * inverse
-        r = q.sqrt().clamp_min(torch.finfo(q.dtype).tiny)  # 0/tiny is the 0 wanted at v = 0
-        w = torch.addcmul(v / r, inverse, m)
-        s = 1 / e + sinhc * r * (inverse + 0.5 * _dot(w, w))
-        z = torch.addcmul(sinhc * v, s, m)
-        z = torch.cat([_time(z, 1 + e + s.abs() * m0), z], -1)
-        ctx.save_for_backward(x, v, z, q, sinhc, cosh, m0, b, s)
-        ctx.set_materialize_grads(False)
-        return z, sinhc.log().squeeze(-1)
+        m, p = x[..., 1:], _Polar.of(v)
+        m0 = _radius(m, 1 + x[..., :1].abs())[1]
+        inverse = (1 + m0).reciprocal()
+        w = _length(torch.addcmul(p.unit, inverse, m))
+        e = p.cosh + p.sinh
+        s = torch.addcmul(e.reciprocal(), p.sinh, torch.addcmul(inverse, w, w, value=0.5))
+        z = torch.addcmul(p.sinhc * v, s, m)
+        z0 = _radius(z, torch.addcmul(e, s, m0))[1]
+        ctx.save_for_backward(x, v, z, z0, m0, s, *p)
+        return torch.cat([z0, z], -1), _log_sinhc(p.sinhc)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, v, z, q, sinhc, cosh, m0, b, s = ctx.saved_tensors
-        if _second_derivative_wanted():
-            return _differentiate(_wrap_plain, (x, v), ctx.needs_input_grad, grads)
-        grad_z, grad_l = grads
-        slope = _slope(q, sinhc, cosh)
-        along_v = 0 if grad_l is None else 2 * slope / sinhc * grad_l.unsqueeze(-1)
-        if grad_z is None:
-            return None, along_v * v
-        g = torch.addcmul(grad_z[..., 1:], grad_z[..., :1] / z[..., :1], z[..., 1:])
-        m = x[..., 1:]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, v, z, z0, m0, s, *polar = ctx.saved_tensors
+        if second_derivative_wanted():
+            return differentiate(_wrap_plain, (x, v), ctx.needs_input_grad, grads)
+        p, m, g = _Polar(*polar), x[..., 1:], _in_space(grads[0], z, z0)
         g_m = _dot(g, m)
-        along_v = along_v + 2 * slope * (_dot(g, v) + b * g_m) + sinhc * g_m
-        t = sinhc * g_m / (1 + m0)
-        grad_v = torch.addcmul(torch.addcmul(sinhc * g, t, m), along_v, v)
+        lifted = g_m / (1 + m0)
+        f = torch.addcmul(g, lifted, m)
+        along_v = _along_v(p, _dot(f, p.unit), g_m, grads[1].unsqueeze(-1))
+        grad_v = torch.addcmul(p.sinhc * f, along_v, p.unit)
         if not ctx.needs_input_grad[0]:
             return None, grad_v
-        grad_m = torch.addcmul(torch.addcmul(s * g, t, v), -t * b, m / m0)
+        t = p.sinhc * lifted
+        along_m = t * _dot(m, v) / (1 + m0)
+        grad_m = torch.addcmul(torch.addcmul(s * g, t, v), -along_m, m / m0)
         return _as_point_gradient(grad_m), grad_v
 
 
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """`dot` for few columns: adding them up is four times as fast as `sum` over them."""
-    product = a * b
-    if product.shape[-1] > 4:
-        return product.sum(-1, keepdim=True)
-    return reduce(torch.add, product.split(1, -1))
+def _along_v(p: _Polar, f_v: Tensor, g_m: Tensor, grad_l: Tensor) -> Tensor:
+    """The bracket in ``v̄``."""
+    along_v = torch.addcmul(p.sinh * g_m, p.cosh - p.sinhc, f_v)
+    return torch.addcmul(along_v, p.r * _log_slope(p.sinh, p.cosh, p.r), grad_l)
 
 
-def _time(y: Tensor, about: Tensor) -> Tensor:
-    """``√(1+|y|²)`` without overflow, given any number of its size."""
-    one = 1 / about
-    y = y * one
-    return about * torch.sqrt(one * one + _dot(y, y))
+def _log_sinhc(sinhc: Tensor) -> Tensor:
+    return torch.log1p(sinhc - 1).squeeze(-1)
 
 
-def _as_point_gradient(grad: Tensor) -> Tensor:
-    """The gradient of a space part as that of a point, whose time part nothing depends on."""
-    return torch.cat([torch.zeros_like(grad[..., :1]), grad], -1)
+# --- from the tangent vector of the centre -----------------------------------------------------
 
 
-# --- radius -------------------------------------------------------------------------------
-
-
-def radius_unit(z: Tensor) -> tuple[Tensor, Tensor]:
-    """``(ρ², log sinhc ρ)`` of points ``(..., n+1)`` at distance ``ρ`` from the origin."""
-    if transformed(z):
-        return _radius_plain(z)
-    return _Radius.apply(z)  # pyright: ignore[reportReturnType]
-
-
-def _radius_plain(z: Tensor) -> tuple[Tensor, Tensor]:
-    q = squared_norm(wide(z[..., 1:]))
-    rho_squared = q * asinhc_sqrt(q).square()
-    return rho_squared.to(z.dtype), log_sinhc_sqrt(rho_squared).to(z.dtype)
-
-
-class _Radius(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, z: Tensor) -> tuple[Tensor, Tensor]:
-        about = 1 + z[..., :1].abs()
-        one = 1 / about
-        y = z[..., 1:] * one
-        q = _dot(y, y)
-        # At the origin the least positive number stands for 0, and every 0/0 below is 1.
-        length = (about * q.sqrt()).clamp_min(torch.finfo(z.dtype).tiny)
-        z0 = about * torch.sqrt(one * one + q)
-        rho = torch.log1p(length * (1 + length / (1 + z0)))
-        ctx.save_for_backward(z, length, z0, rho)
-        ctx.set_materialize_grads(False)
-        return (rho * rho).squeeze(-1), torch.log(length / rho).squeeze(-1)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        z, length, z0, rho = ctx.saved_tensors
-        if _second_derivative_wanted():
-            return _differentiate(_radius_plain, (z,), ctx.needs_input_grad, grads)
-        grad_square, grad_l = grads
-        along_z = torch.zeros_like(rho) if grad_square is None else 2 * grad_square.unsqueeze(-1)
-        if grad_l is not None:
-            along_z = along_z + _log_slope(length, z0, rho) * grad_l.unsqueeze(-1)
-        # The product N·z₀ would overflow float32 at radius 44.
-        return (_as_point_gradient(along_z * rho / z0 * (z[..., 1:] / length)),)
-
-
-def _log_slope(length: Tensor, z0: Tensor, rho: Tensor) -> Tensor:
-    """``(dL/dρ)/ρ``: where the difference cancels, ``1/(3 + q/(5 + q/(7 + …)))``, ``q = ρ²``."""
-    q = rho * rho
-    last = 9 if q.dtype == torch.float32 else 15
-    fraction = q / last + (last - 2)
-    for odd in range(last - 4, 1, -2):
-        fraction = q / fraction + odd
-    closed = (z0 / length - rho.reciprocal()) / rho
-    return torch.where(q < 0.5, fraction.reciprocal(), closed)
-
-
-# --- sample_and_score ----------------------------------------------------------------------
+def wrap_from_tangent(h: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """`wrap` at ``exp₀(h)``: the point ``(..., n+1)`` and the log-determinant per direction."""
+    if transformed(h, v):
+        return _wrap_plain(*_exp0_plain(h), v)
+    return _FromTangent.apply(h, None, v, None)[:2]  # pyright: ignore
 
 
 def sample_and_score(
-    encoded: Tensor, noise: Tensor, root_c: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """``z``, ``log q``, ``log p`` from the encoder's ``(..., 2n)``, or ``(..., n+1)`` with one
-    ``σ``, and noise ``(*more, ..., n)``, at curvature ``−c²``.
+    h: Tensor, scale: Tensor, noise: Tensor, prior: float | None = None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """A draw ``z`` from ``G(exp₀(h), diag σ²)`` from white noise ``(..., n)``, its log-density, and
+    that under ``G(μ₀, prior²·I)`` if there is a ``prior``.
     """
-    if transformed(encoded, noise):
-        return _sample_and_score_plain(encoded, noise, root_c)
-    return _SampleAndScore.apply(encoded, noise, root_c)  # pyright: ignore[reportReturnType]
+    if transformed(h, scale, noise):
+        z, log_q, *log_p = plain_scores(h, scale, noise, prior)
+        return z, log_q, log_p[0] if log_p else None
+    return _FromTangent.apply(h, scale, noise, prior)  # pyright: ignore[reportReturnType]
 
 
-def _sample_and_score_plain(
-    encoded: Tensor, noise: Tensor, root_c: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    n = noise.shape[-1]
-    sigma = softplus(encoded[..., n:])
-    (x,) = _exp0_plain(times(encoded[..., :n], root_c))
-    z, log_sinhc = _wrap_plain(x, times(sigma * noise, root_c))
-    surprise = (0.5 * noise.square() + sigma.log()).sum(-1)
-    log_q = _log_density(surprise, log_sinhc, n)
-    rho_squared, log_sinhc = _radius_plain(z)
-    return over(z, root_c), log_q, _log_density(0.5 / root_c**2 * rho_squared, log_sinhc, n)
+def plain_scores(
+    h: Tensor, scale: Tensor | None, noise: Tensor, prior: float | None
+) -> tuple[Tensor, ...]:
+    """`sample_and_score` by the formulas; without a ``scale``, `wrap_from_tangent`."""
+    if scale is None:
+        return _wrap_plain(*_exp0_plain(h), noise)
+    z, log_sinhc = _wrap_plain(*_exp0_plain(h), scale * noise)
+    surprise = (0.5 * noise.square() + scale.log()).sum(-1)
+    log_q = _log_density(surprise, log_sinhc, noise.shape[-1])
+    return (z, log_q) if prior is None else (z, log_q, radial_log_prob(z, prior))
 
 
 def _log_density(surprise: Tensor, log_sinhc: Tensor, n: int) -> Tensor:
@@ -290,119 +268,159 @@ def _log_density(surprise: Tensor, log_sinhc: Tensor, n: int) -> Tensor:
     return -n / 2 * log(2 * pi) - torch.add(surprise, log_sinhc, alpha=n - 1)
 
 
-class _SampleAndScore(torch.autograd.Function):
+class _FromTangent(torch.autograd.Function):
+    """Both: without a ``scale``, ``noise`` is ``v`` and ``L`` stands for its log-density."""
+
     # Batches are small here, and a step costs what its calls cost. Of those exp, log, sqrt and tanh
     # are dear: with MKL they wake all threads, however few the numbers.
     @staticmethod
-    def forward(ctx: Any, encoded: Tensor, noise: Tensor, root_c: float) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, h: Tensor, scale: Tensor | None, noise: Tensor, prior: float | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         n = noise.shape[-1]
-        a = encoded[..., n:].contiguous()  # strided, softplus takes five times as long
-        sigma = softplus(a)
-        polar, z, about = _wrap_polar(times(encoded[..., :n], root_c), times(sigma * noise, root_c))
-        length, z0, rho = _radius_polar(z, about)
-        ctx.root_c = root_c
-        ctx.save_for_backward(encoded, noise, a, sigma, z, length, z0, rho, *polar)
-        surprise = torch.addcmul(sigma.log(), noise, noise, value=0.5).sum(-1, keepdim=True)
-        log_q = _log_density(surprise, torch.log1p(polar.sinhc[1] - 1), n)
-        log_p = _log_density(0.5 / root_c**2 * (rho * rho), torch.log1p(length / rho - 1), n)
-        return over(torch.cat([z0, z], -1), root_c), log_q.squeeze(-1), log_p.squeeze(-1)
+        both, tau, s, z, about = _carry(h, noise if scale is None else scale * noise)
+        length, z0, rho = _radius(z, about, prior is not None)
+        ctx.save_for_backward(h, scale, noise, z, length, z0, rho, tau, s, *both)
+        ctx.prior = prior
+        ctx.set_materialize_grads(False)
+        log_q = _log_sinhc(both.sinhc[1])
+        if scale is not None:
+            surprise = torch.addcmul(scale.log(), noise, noise, value=0.5).sum(-1)
+            log_q = _log_density(surprise, log_q, n)
+        point = torch.cat([z0, z], -1)
+        return point, log_q, None if prior is None else _radial_score(length, rho, n, prior)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        encoded, noise, a, sigma, z, length, z0, rho, *polar = ctx.saved_tensors
-        n, root_c = noise.shape[-1], ctx.root_c
-        if _second_derivative_wanted():
-            plain = partial(_sample_and_score_plain, noise=noise, root_c=root_c)
-            return *_differentiate(plain, (encoded,), (True,), grads), None, None
-        grad_z, grad_q, grad_p = (
-            over(grads[0], root_c),
-            grads[1].unsqueeze(-1),
-            grads[2].unsqueeze(-1),
-        )
-        # log p falls with ρ, and ρ rises with |z| as 1/z₀
-        fall = torch.addcmul(
-            over(over(rho, root_c), root_c), rho, _log_slope(length, z0, rho), value=n - 1
-        )
-        along_z = torch.addcmul(grad_z[..., :1] * (length / z0), grad_p, fall / z0, value=-1)
-        g = torch.addcmul(grad_z[..., 1:], along_z, z / length)
-        grad_h, grad_v = _wrap_polar_backward(_Polar(*polar), g, grad_q)
-        grad_sigma = torch.addcdiv(times(noise * grad_v, root_c), grad_q, sigma, value=-1)
-        if sigma.shape[-1] < n:
-            grad_sigma = grad_sigma.sum(-1, keepdim=True)
-        grad = torch.cat([times(grad_h, root_c), grad_sigma * a.sigmoid()], -1)
-        return grad.sum_to_size(encoded.shape), None, None
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        h, scale, noise, z, length, z0, rho, tau, s, *both = ctx.saved_tensors
+        n, prior = noise.shape[-1], ctx.prior
+        if second_derivative_wanted():
+            plain, given = partial(plain_scores, prior=prior), grads[: 2 + (prior is not None)]
+            return *differentiate(plain, (h, scale, noise), ctx.needs_input_grad[:3], given), None
+        grad_z, grad_q, grad_p = grads
+        along_z, g = None, torch.zeros_like(z)
+        if grad_z is not None:
+            along_z, g = grad_z[..., :1] * (length / z0), grad_z[..., 1:]
+        if grad_p is not None:
+            fall = _fall(length, z0, rho, n, prior) * grad_p.unsqueeze(-1)
+            along_z = -fall if along_z is None else along_z - fall
+        if along_z is not None:
+            g = torch.addcmul(g, along_z, z / length)
+        grad_q = torch.zeros_like(z0) if grad_q is None else grad_q.unsqueeze(-1)
+        grad_l = grad_q if scale is None else grad_q * (1 - n)
+        grad_h, grad_v = _carry_backward(_Polar(*both), tau, s, g, grad_l)
+        grad_h = grad_h.sum_to_size(h.shape)
+        if scale is None:
+            return grad_h, None, grad_v.sum_to_size(noise.shape), None
+        grad_scale = torch.addcdiv(noise * grad_v, grad_q, scale, value=-1)
+        return grad_h, grad_scale.sum_to_size(scale.shape), None, None
 
 
-class _Polar(NamedTuple):
-    """What a wrap in polar form is made of; the first four are of ``h`` and ``v`` in one tensor,
-    so that one call serves both.
+def _carry(h: Tensor, v: Tensor) -> tuple[_Polar, Tensor, Tensor, Tensor, Tensor]:
+    """``h`` and ``v`` in one tensor, so that one call serves both; ``τ``, ``s``, ``z``; and a
+    number not below ``|z|`` but of its size.
     """
-
-    u: Tensor
-    sinh: Tensor
-    cosh: Tensor
-    sinhc: Tensor
-    tau: Tensor
-    s: Tensor
-
-
-_ZERO = 1e-30  # stands for a length of 0: the direction is 0 then, and every 0/0 is 1
-
-
-def _wrap_polar(h: Tensor, v: Tensor) -> tuple[_Polar, Tensor, Tensor]:
-    """The parts of ``z``, ``z`` itself, and a number not below ``|z|`` but of its size."""
-    u = v.new_empty(2, *v.shape)
-    u[0], u[1] = h, v
-    r = vector_norm(u, dim=-1, keepdim=True).clamp_min(_ZERO)
-    u, sinh, cosh = u / r, r.sinh(), r.cosh()
-    (h, v), (sinh_h, sinh_v), (cosh_h, cosh_v) = u.unbind(), sinh.unbind(), cosh.unbind()
+    both = _Polar.of(torch.stack(torch.broadcast_tensors(h, v)))
+    (h, v), (sinh_h, sinh_v) = both.unit.unbind(), both.sinh.unbind()
+    cosh_h, cosh_v = both.cosh.unbind()
     inverse = (1 + cosh_h).reciprocal()
     tau = sinh_h * inverse
-    w = vector_norm(torch.addcmul(v, tau, h), dim=-1, keepdim=True)
+    w = _length(torch.addcmul(v, tau, h))
     e = cosh_v + sinh_v
     s = torch.addcmul(e.reciprocal(), sinh_v, torch.addcmul(inverse, w, w, value=0.5))
     z = torch.addcmul(sinh_v * v, s * sinh_h, h)
-    return _Polar(u, sinh, cosh, sinh / r, tau, s), z, torch.addcmul(e, s, cosh_h)
+    return both, tau, s, z, torch.addcmul(e, s, cosh_h)
 
 
-def _wrap_polar_backward(p: _Polar, g: Tensor, grad_q: Tensor) -> tuple[Tensor, Tensor]:
-    """``h̄`` and ``v̄``."""
-    (h, v), (sinh_h, sinh_v), (sinhc_h, sinhc_v) = p.u.unbind(), p.sinh.unbind(), p.sinhc.unbind()
-    rest_h, rest_v = (p.cosh - p.sinhc).unbind()
-    g_h, g_v = (p.u * g).sum(-1, keepdim=True).unbind()
-    cosine = (h * v).sum(-1, keepdim=True)
+def _carry_backward(
+    both: _Polar, tau: Tensor, s: Tensor, g: Tensor, grad_l: Tensor
+) -> tuple[Tensor, Tensor]:
+    """``h̄`` and ``v̄`` from ``G`` and ``L̄``."""
+    p, q = (_Polar(*parts) for parts in zip(*both, strict=True))
+    g_h, g_v, cosine = _dot(g, p.unit), _dot(g, q.unit), _dot(p.unit, q.unit)
 
-    g_m = sinh_h * g_h
-    lifted = p.tau * g_m
-    f, f_v = torch.addcmul(g, lifted, h), torch.addcmul(g_v, lifted, cosine)
-    slope = torch.addcdiv(f_v, grad_q, sinh_v, value=1 - g.shape[-1])
-    along_v = torch.addcmul(rest_v * slope, sinh_v, g_m)
+    g_m = p.sinh * g_h
+    lifted = tau * g_m
+    f = torch.addcmul(g, lifted, p.unit)
+    along_v = _along_v(q, torch.addcmul(g_v, lifted, cosine), g_m, grad_l)
 
-    a = sinh_v * p.tau * g_h
+    a = q.sinh * tau * g_h
     a_h = a * cosine
-    along_h = torch.addcmul(a_h - sinhc_h * a_h, rest_h, p.s * g_h)
-    grad_h = torch.addcmul(sinhc_h * torch.addcmul(p.s * g, a, v), along_h, h)
-    return grad_h, torch.addcmul(sinhc_v * f, along_v, v)
+    along_h = torch.addcmul(a_h - p.sinhc * a_h, p.cosh - p.sinhc, s * g_h)
+    grad_h = torch.addcmul(p.sinhc * torch.addcmul(s * g, a, q.unit), along_h, p.unit)
+    return grad_h, torch.addcmul(q.sinhc * f, along_v, q.unit)
 
 
-def _radius_polar(z: Tensor, about: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """``N``, ``z₀`` and ``ρ``, given any number of the size of ``N``."""
+# --- radial --------------------------------------------------------------------------------
+
+
+def radial_log_prob(z: Tensor, sigma: float) -> Tensor:
+    """``log G(z; μ₀, σ²I)`` of points, ``(..., n+1) → (...)``."""
+    if transformed(z):
+        return _radial_plain(z, sigma)[0]
+    return _Radial.apply(z, sigma)  # pyright: ignore
+
+
+def _radial_plain(z: Tensor, sigma: float) -> tuple[Tensor]:
+    n, q = z.shape[-1] - 1, squared_norm(wide(z[..., 1:]))
+    rho_squared = q * asinhc_sqrt(q).square()
+    surprise = 0.5 / sigma**2 * rho_squared + n * log(sigma)
+    return (_log_density(surprise, log_sinhc_sqrt(rho_squared), n).to(z.dtype),)
+
+
+class _Radial(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, sigma: float) -> Tensor:
+        length, z0, rho = _radius(z[..., 1:], 1 + z[..., :1].abs(), whole=True)
+        ctx.save_for_backward(z, length, z0, rho)
+        ctx.sigma = sigma
+        return _radial_score(length, rho, z.shape[-1] - 1, sigma)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        z, length, z0, rho = ctx.saved_tensors
+        if second_derivative_wanted():
+            plain = partial(_radial_plain, sigma=ctx.sigma)
+            return *differentiate(plain, (z,), (True,), grads), None
+        # The product N·z₀ would overflow float32 at radius 44.
+        fall = _fall(length, z0, rho, z.shape[-1] - 1, ctx.sigma)
+        along_z = fall * -grads[0].unsqueeze(-1)
+        return _as_point_gradient(along_z * (z[..., 1:] / length)), None
+
+
+def _radius(z: Tensor, about: Tensor, whole: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """``N``, ``z₀`` and, if it is wanted, ``ρ``, given any number of the size of ``N``."""
     one = about.reciprocal()
-    scaled = vector_norm(z * one, dim=-1, keepdim=True)
+    scaled = _length(z * one)
     length, z0 = (about * scaled).clamp_min(_ZERO), about * torch.hypot(one, scaled)
+    if not whole:
+        return length, z0, length
     return length, z0, torch.log1p(torch.addcmul(length, length, length / (1 + z0)))
+
+
+def _radial_score(length: Tensor, rho: Tensor, n: int, sigma: float) -> Tensor:
+    surprise = 0.5 / sigma**2 * (rho * rho)
+    log_p = _log_density(surprise, torch.log1p(length / rho - 1), n).squeeze(-1)
+    return log_p if sigma == 1 else log_p - n * log(sigma)
+
+
+def _fall(length: Tensor, z0: Tensor, rho: Tensor, n: int, sigma: float) -> Tensor:
+    """How ``log p`` falls with ``N``: with ``ρ``, which rises as ``1/z₀``."""
+    slope = _log_slope(length, z0, rho)
+    return torch.addcmul(rho / sigma**2, rho, slope, value=n - 1) / z0
 
 
 # --- second derivatives --------------------------------------------------------------------
 
 
-def _second_derivative_wanted() -> bool:
+def second_derivative_wanted() -> bool:
+    """Whether a backward pass has to be differentiable itself."""
     return torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
-def _differentiate(
+def differentiate(
     plain: Callable[..., tuple[Tensor, ...]],
-    inputs: tuple[Tensor, ...],
+    inputs: tuple[Any, ...],
     needed: tuple[bool, ...],
     grads: tuple[Tensor | None, ...],
 ) -> tuple[Tensor | None, ...]:

@@ -1,8 +1,9 @@
 r"""A training step of an embedding, and the energies of its evaluation, as GPU kernels.
 
-The formulas and symbols are those of `hyperwrap.embedding.spaces` and `.objective`, which also are
-what these kernels are tested against. A program works on a tile of draws × candidates and walks
-over the coordinates, so that nothing but the tile is held, whatever ``n`` is:
+Drawing, scoring, the objective and the optimiser are fused. The formulas and symbols are those of
+`hyperwrap.kernels.pairwise` and `hyperwrap.embedding.objective`, which also are what these kernels
+are tested against. A program works on a tile of draws × candidates and walks over the coordinates,
+so that nothing but the tile is held, whatever ``n`` is:
 
 - `softmax_step`: scores of a tile (`_scores`), then its gradients (`_gradients`), which add up
   what the candidates receive and, in ``grad_y``, what the draws do; then `_finish` hands the
@@ -20,8 +21,6 @@ import triton.language as tl
 from torch import Tensor
 
 __all__ = [
-    "Kind",
-    "Pairs",
     "Scratch",
     "adagrad_step",
     "adam_step",
@@ -32,7 +31,7 @@ __all__ = [
 ]
 
 _TINY = tl.constexpr(1e-37)
-_LEAST = tl.constexpr(1.4e-14)  # length of a view in float32, see `spaces._length`
+_LEAST = tl.constexpr(1.4e-14)  # length of a view in float32, see `pairwise._look`
 
 
 # --- functions of a number ---------------------------------------------------------------------
@@ -352,9 +351,8 @@ def _scores(
         n, COLS, POINT, HYPERBOLIC,
     )  # fmt: skip
     clash = (c == a) | (c == b)
-    if SHIFT >= 0:  # `Known`: a parent, too
-        place = (a % nodes).to(tl.uint32) * A + (c % nodes).to(tl.uint32) * B
-        clash = clash | (tl.load(KNOWN + (place >> SHIFT)) != 0)
+    place = (a % nodes).to(tl.uint32) * A + (c % nodes).to(tl.uint32) * B
+    clash = clash | (tl.load(KNOWN + (place >> SHIFT)) != 0)  # a parent, too: see `Known`
     f = tl.where(clash, -float("inf"), f)
     tl.store(F + row * (K + 1) + 1 + k, f, mask=a_ok & (k < K))
     if block == 0:
@@ -537,7 +535,7 @@ def _hinge(
 @triton.jit
 def _adam(
     H, LS, GRAD_H, GRAD_LS, M_H, V_H, M_LS, V_LS, RATES, count, n: tl.constexpr,
-    low, high, beta_1, beta_2, eps,
+    low, high, radius, beta_1, beta_2, eps,
     BLOCK: tl.constexpr, COLS: tl.constexpr, POINT: tl.constexpr, HYPERBOLIC: tl.constexpr,
 ):  # fmt: skip
     node = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -569,7 +567,9 @@ def _adam(
             t2 += t * t
             t1 += t * h * inverse
         else:
-            tl.store(H + node * n + i, (h + step * m).to(tl.float32), mask=ok)
+            h += step * m
+            t2 += h * h
+            tl.store(H + node * n + i, h.to(tl.float32), mask=ok)
     if HYPERBOLIC:  # μ ← wrap(μ, t): the point y + α·m, as a tangent vector again
         length = tl.sqrt(t2)
         s = tl.where(length < 1e-9, 1.0, _sinh(length) / tl.maximum(length, 1e-300))
@@ -583,11 +583,17 @@ def _adam(
             z2 += z * z
         size = tl.maximum(tl.sqrt(z2), 1e-300)
         new = tl.where(size < 1e-6, 1.0, tl.log(size + tl.sqrt(1 + z2)) / size)
+        new = tl.minimum(new, radius / size)
         for i in range(n):
             m = tl.load(M_H + node * n + i, mask=ok, other=0.0)
             h = tl.load(H + node * n + i, mask=ok, other=0.0).to(tl.float64)
             z = s * (step * m).to(tl.float64) + alpha * h * inverse
             tl.store(H + node * n + i, (new * z).to(tl.float32), mask=ok)
+    else:
+        shrink = tl.minimum(1.0, radius / tl.maximum(tl.sqrt(t2), 1e-300)).to(tl.float32)
+        for i in range(n):
+            at = node * n + i
+            tl.store(H + at, shrink * tl.load(H + at, mask=ok, other=0.0), mask=ok)
     if not POINT:
         for i in range(COLS):
             at = node * COLS + i
@@ -691,23 +697,6 @@ def _energies(
 # --- launches -------------------------------------------------------------------------------------
 
 
-class Kind(NamedTuple):
-    """Which formulas: the space and whether nodes are points without spread."""
-
-    hyperbolic: bool
-    point: bool
-
-
-class Pairs(NamedTuple):
-    """A table of pairs, see `hyperwrap.embedding.known`; without one the shift is −1."""
-
-    table: Tensor
-    nodes: int
-    shift: int
-    a: int
-    b: int
-
-
 class Scratch(NamedTuple):
     """Room that a step needs; the gradients of draws are zero between steps."""
 
@@ -722,27 +711,30 @@ def scratch(rows: int, candidates: int, n: int, device: torch.device) -> Scratch
     return Scratch(scores, torch.zeros(rows, n, device=device), torch.zeros(rows, device=device))
 
 
-def _flags(kind: Kind, log_scale: Tensor) -> dict[str, Any]:
+def _flags(kind: Any, log_scale: Tensor) -> dict[str, Any]:
+    """Which formulas, for a `hyperwrap.embedding.nodes.NodeType`."""
     return {
         "COLS": log_scale.shape[1], "POINT": kind.point, "HYPERBOLIC": kind.hyperbolic,
     }  # fmt: skip
 
 
 def softmax_step(
-    kind: Kind,
+    kind: Any,
     h: Tensor,
     log_scale: Tensor,
     edges: Tensor,
     negatives: Tensor,
     noise: Tensor,
     weight: Tensor,
-    known: Pairs | None,
-    grad_h: Tensor,
-    grad_log_scale: Tensor,
+    known: Any,
+    grads: tuple[Tensor, Tensor],
     loss: Tensor,
     room: Scratch,
 ) -> None:
-    """`objective.softmax`: edges ``(2, g, e)``, negatives ``(g, k)``, noise ``(g·e, n)``; int32."""
+    """`objective.softmax`: edges ``(2, g, e)``, negatives ``(g, k)``, noise ``(g·e, n)``; int32.
+
+    Adds to the gradients and fills in the losses; ``known`` is a `hyperwrap.embedding.known.Known`.
+    """
     _, groups, in_group = edges.shape
     count, n, k = groups * in_group, h.shape[1], negatives.shape[1]
     flags = _flags(kind, log_scale)
@@ -750,16 +742,19 @@ def softmax_step(
     grid = (groups, triton.cdiv(k, block_k))
     tile = {"K": k, "BLOCK_E": in_group, "BLOCK_K": block_k, **flags}
     inputs = (h, log_scale, edges, negatives, noise)
-    table, nodes, shift, a, b = known or Pairs(edges, 1, -1, 1, 1)
-    _scores[grid](*inputs, table, room.scores, count, nodes, n, SHIFT=shift, A=a, B=b, **tile)
-    grads = (grad_h, grad_log_scale, room.grad_y, room.grad_y0)
+    a, b = known.multipliers
+    _scores[grid](
+        *inputs, known.table, room.scores, count, known.nodes, n,
+        SHIFT=known.shift, A=a, B=b, **tile,
+    )  # fmt: skip
+    sums = (*grads, room.grad_y, room.grad_y0)
     every = triton.next_power_of_2(k + 1)
-    _gradients[grid](*inputs, weight, room.scores, loss, *grads, count, n, ALL_K=every, **tile)
-    _hand_on(inputs, grads, count, count, n, flags)
+    _gradients[grid](*inputs, weight, room.scores, loss, *sums, count, n, ALL_K=every, **tile)
+    _hand_on(inputs, sums, count, count, n, flags)
 
 
 def hinge_step(
-    kind: Kind,
+    kind: Any,
     h: Tensor,
     log_scale: Tensor,
     edges: Tensor,
@@ -767,29 +762,28 @@ def hinge_step(
     noise: Tensor,
     weight: Tensor,
     margin: float,
-    grad_h: Tensor,
-    grad_log_scale: Tensor,
+    grads: tuple[Tensor, Tensor],
     loss: Tensor,
     room: Scratch,
 ) -> None:
-    """`objective.hinge`: edges ``(2, e)``, negatives ``(e,)``, noise ``(s·e, n)``; adds to loss."""
-    count, n = edges.shape[1], h.shape[1]
+    """`objective.hinge`: edges ``(2, g, e)``, negatives ``(g, e)``, noise ``(s·g·e, n)``; int32."""
+    count, n = negatives.numel(), h.shape[1]
     draws = len(noise) // count
     flags = _flags(kind, log_scale)
     inputs = (h, log_scale, edges, negatives, noise)
-    grads = (grad_h, grad_log_scale, room.grad_y, room.grad_y0)
+    sums = (*grads, room.grad_y, room.grad_y0)
     block_e, block_s = 8, min(64, triton.next_power_of_2(draws))
     grid = (triton.cdiv(count, block_e), triton.cdiv(draws, block_s))
     _hinge[grid](
-        *inputs, weight, loss, *grads, count, n, draws, margin,
+        *inputs, weight, loss.zero_(), *sums, count, n, draws, margin,
         BLOCK_E=block_e, BLOCK_S=block_s, **flags,
     )  # fmt: skip
-    _hand_on(inputs, grads, draws * count, count, n, flags)
+    _hand_on(inputs, sums, draws * count, count, n, flags)
 
 
 def _hand_on(
     inputs: tuple[Tensor, ...],
-    grads: tuple[Tensor, ...],
+    sums: tuple[Tensor, ...],
     rows: int,
     edges: int,
     n: int,
@@ -797,22 +791,25 @@ def _hand_on(
 ) -> None:
     h, log_scale, ends, _, noise = inputs
     _finish[(triton.cdiv(rows, 128),)](
-        h, log_scale, ends, noise, *grads, rows, edges, n, BLOCK=128, **flags
+        h, log_scale, ends, noise, *sums, rows, edges, n, BLOCK=128, **flags
     )
 
 
 def adam_step(
-    kind: Kind,
+    kind: Any,
     h: Tensor,
     log_scale: Tensor,
     grads: tuple[Tensor, Tensor],
-    moments: tuple[Tensor, Tensor, Tensor, Tensor],
+    moments: tuple[Tensor, ...],
     rates: Tensor,
-    bounds: tuple[float, float],
+    bounds: tuple[float, float, float],
     betas: tuple[float, float],
     eps: float,
 ) -> None:
-    """Moves all nodes and zeroes the gradients; ``rates``: of h, of log σ, two bias corrections."""
+    """Moves all nodes and zeroes the gradients; ``rates``: of h, of log σ, two bias corrections.
+
+    ``bounds`` are those of ``log σ``, and the largest radius.
+    """
     count, n = h.shape
     _adam[(triton.cdiv(count, 128),)](
         h, log_scale, *grads, *moments, rates, count, n, *bounds, *betas, eps,
@@ -821,27 +818,27 @@ def adam_step(
 
 
 def adagrad_step(
-    kind: Kind,
+    kind: Any,
     h: Tensor,
     log_scale: Tensor,
-    s: Tensor,
     grads: tuple[Tensor, Tensor],
-    sums: tuple[Tensor, Tensor],
+    sums: tuple[Tensor, ...],
     rates: Tensor,
-    radius: float,
-    bounds: tuple[float, float],
+    bounds: tuple[float, float, float],
     eps: float,
 ) -> None:
-    """The paper's update; ``bounds`` are those of ``s``."""
+    """The paper's update; ``sums``: ``s``, then of squares; ``bounds``: of ``s``, of radii."""
     count, n = h.shape
+    s, *squares = sums
+    low, high, radius = bounds
     _adagrad[(triton.cdiv(count, 128),)](
-        h, log_scale, s, *grads, *sums, rates, count, n,
-        RADIUS=radius, LOW=bounds[0], HIGH=bounds[1], EPS=eps,
+        h, log_scale, s, *grads, *squares, rates, count, n,
+        RADIUS=radius, LOW=low, HIGH=high, EPS=eps,
         BLOCK=128, COLS=log_scale.shape[1], HYPERBOLIC=kind.hyperbolic,
     )  # fmt: skip
 
 
-def energies(kind: Kind, h: Tensor, log_scale: Tensor, sources: Tensor, noise: Tensor) -> Tensor:
+def energies(kind: Any, h: Tensor, log_scale: Tensor, sources: Tensor, noise: Tensor) -> Tensor:
     """Minus the mean score of every node, ``(b, N)``, over draws from sources ``(b,)``, int32.
 
     Noise is ``(b, s, n)``.
