@@ -4,13 +4,16 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types docs bench format clean
+.PHONY: demo test test-all lint types docs bench format clean
 
 demo: $(VENV)/.demo
 	$(BIN)/hyperwrap demo
 
 test: lint types docs
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto -m 'not slow'
+
+test-all: test
+	$(BIN)/python -m pytest -n auto -m slow
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -16,13 +16,14 @@ PAPER = Path(__file__).parents[1] / "reproductions"
 # From the bottom up. A module may import from its own layer only within the same package.
 LAYERS = [
     ["errors", "precision", "threads"],
-    ["special", "files"],
+    ["special", "files", "tables"],
     ["curvature"],
     ["kernels"],
     ["lorentz"],
     ["charts"],
     ["constraints"],
-    ["distributions", "graphs", "runs", "training"],
+    ["distributions", "graphs", "runs"],
+    ["training"],
     ["vae", "embedding"],
     ["cli"],
 ]

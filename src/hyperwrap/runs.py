@@ -1,35 +1,43 @@
-"""What a run leaves behind: a folder that one command owns, with `results.json` and `table.md`.
+"""The one run folder: who owns it, what decides the outcome, what a run leaves behind.
 
-``results.json`` holds ::
+Every command that trains or measures claims a folder with a `Run`. ``config.json`` says what the
+run is; a run that makes a table leaves ``table.md`` and ``results.json`` ::
 
-    {"command": ..., "seed": ..., "rows": [{"row", "column", "mean", "sd", "seeds", "paper"}, ...],
-     "seconds": ..., "commit": ..., "device": ..., "versions": {...}}
-
-A folder with the results of another command is refused before anything is computed.
+    {"command": ..., "rows": [{"row", "column", "mean", "sd", "seeds", "paper"}, ...],
+     "seconds": ..., "commit": ..., "device": ..., "versions": {...}, and the settings}
 """
 
 import json
-import os
 import platform
 import subprocess
-import tempfile
 import textwrap
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from math import floor, log10
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from hyperwrap import __version__
 from hyperwrap.errors import UserError
-from hyperwrap.files import as_json
+from hyperwrap.files import as_json, write_whole
 
-__all__ = ["Row", "Run", "Table", "bullets", "commit", "device_name", "tables", "versions"]
+__all__ = [
+    "Row",
+    "Run",
+    "Table",
+    "bullets",
+    "commit",
+    "device_name",
+    "require_same",
+    "tables",
+    "versions",
+]
 
 
 @dataclass(frozen=True)
@@ -163,50 +171,67 @@ def bullets(items: Iterable[str]) -> str:
 
 
 class Run:
-    """A folder claimed for one command, and the clock that runs from then on."""
+    """A folder that one command owns, and the clock that runs from when it was claimed.
 
-    def __init__(self, folder: Path, command: str, seed: int) -> None:
-        self.folder, self.command, self.seed = folder, command, seed
+    A folder is claimed if it is new or empty. One that holds a run of the same command with the
+    same ``config`` is claimed by ``resume=True``. Any other is refused, and nothing in it changes.
+
+    Args:
+        folder: where everything goes; it is made if need be.
+        command: what owns it, such as ``hyperwrap embed``.
+        config: all that decides the outcome, as JSON can hold it; written to ``config.json``.
+        resume: whether to go on with a run that is there.
+        about: more for ``config.json``, which a resumed run need not agree with.
+    """
+
+    def __init__(
+        self,
+        folder: str | PathLike[str],
+        command: str,
+        config: Mapping[str, Any],
+        *,
+        resume: bool = False,
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.folder, self.command = Path(folder), command
+        self.config: dict[str, Any] = json.loads(as_json(config))
         self._start = time.perf_counter()
-        self._may_replace = _owned(folder, command)
-        with _writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=folder).close()  # better to fail now than after the work
-
-    def add_seconds(self, seconds: float) -> None:
-        """Counts what a killed run before this one spent on work that is not done again."""
-        self._start -= seconds
+        there = _visible(self.folder)
+        if not there:
+            origin = {"command": command, "commit": commit(), "versions": versions()}
+            content = {**self.config, **(about or {}), **origin}
+            write_whole(self.folder / "config.json", as_json(content))
+            return
+        found = _read_config(self.folder)
+        if found.get("command") != command:
+            raise UserError(
+                f"Expected a new or empty folder; {self.folder} holds {there[0]}. "
+                "Choose another folder."
+            )
+        if not resume:
+            raise UserError(
+                f"Expected a new or empty folder; {self.folder} holds a run of `{command}`. "
+                "Resume that run, or choose another folder."
+            )
+        require_same(self.folder, found, self.config)
 
     def write(self, name: str, content: bytes) -> Path:
-        """Writes a file whole, so that a reader finds the old one or the new one.
+        """Writes a file whole, so that a reader finds the old one or the new one."""
+        write_whole(self.folder / name, content)
+        return self.folder / name
 
-        Only results of the same command are ever replaced.
-        """
-        path = self.folder / name
-        if path.exists() and not self._may_replace:
-            raise UserError(
-                f"Expected a folder without {name}, or with results of `{self.command}`; "
-                f"{path} exists. Remove it, or choose another folder with -o."
-            )
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        with _writing(self.folder):
-            try:
-                part.write_bytes(content)
-                os.replace(part, path)
-            finally:
-                part.unlink(missing_ok=True)
-        return path
+    def add_seconds(self, seconds: float) -> None:
+        """Counts what an earlier part of this run spent on work that is not done again."""
+        self._start -= seconds
 
     def finish(self, rows: Sequence[Row], remark: str, device: str = "cpu") -> None:
         """Writes ``table.md``, with a remark, and last ``results.json``, which vouches for all."""
-        made = (
-            f"Made by `{self.command}` of hyperwrap {__version__}, seed {self.seed}, on {device}."
-        )
+        made = f"Made by `{self.command}` of hyperwrap {__version__} on {device}."
         texts = [*(table.markdown() for table in tables(rows)), remark, made]
         self.write("table.md", ("\n\n".join(texts) + "\n").encode())
         results = {
             "command": self.command,
-            "seed": self.seed,
+            **self.config,
             "rows": [asdict(row) for row in rows],
             "seconds": round(time.perf_counter() - self._start, 2),
             "commit": commit(),
@@ -216,33 +241,41 @@ class Run:
         self.write("results.json", as_json(results))
 
 
-def _owned(folder: Path, command: str) -> bool:
-    """Whether the folder holds results of this command; an error if of something else."""
+def _visible(folder: Path) -> list[str]:
+    """What is in the folder, except hidden files: a write that was killed may leave one."""
     try:
-        found = json.loads((folder / "results.json").read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except (OSError, ValueError):
-        found = None
-    owner = found.get("command") if isinstance(found, dict) else None
-    if owner == command:
-        return True
-    other = f"results of `{owner}`" if owner else "a results.json that hyperwrap did not write"
-    raise UserError(
-        f"Expected a new folder or one with results of `{command}`; {folder} holds {other}. "
-        "Choose another folder with -o."
-    )
-
-
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    try:
-        yield
+        return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    except FileNotFoundError:
+        return []
     except OSError as error:
         raise UserError(
-            f"Expected a folder to write results to; {folder} is none ({error.strerror}). "
-            "Choose another folder with -o."
+            f"Expected a folder in {folder}; it is none ({error.strerror}). Choose another folder."
         ) from None
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    """The ``config.json`` of a run; empty if there is none."""
+    try:
+        found = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def require_same(where: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Raises a `UserError` that names the first setting in which a run differs from the one here.
+
+    Both are as JSON gives them back. Settings may be nested.
+    """
+    for name, value in here.items():
+        found = there.get(name)
+        if isinstance(value, dict) and isinstance(found, dict):
+            require_same(where, found, value)
+        elif found != value:
+            raise UserError(
+                f"Expected the settings of the run in {where}; there `{name}` is {found}, and "
+                f"here {value}. Take the same, or choose another folder."
+            )
 
 
 # --- where the numbers come from -------------------------------------------------------------

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from torch import Tensor
 
 from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.files import Metrics, read_tensors, write_tensors
+from hyperwrap.runs import require_same
 
 __all__ = [
     "Loop",
@@ -68,11 +69,13 @@ class Progress:
     name: str = ""
 
 
-def finished(work: Generator[Any, None, T]) -> T:
-    """Runs a generator of progress to its end and gives what it returns."""
+def finished(
+    work: Generator[Any, None, T], watch: Callable[[Any], object] = lambda progress: None
+) -> T:
+    """Runs a generator of progress to its end, lets somebody watch, and gives what it returns."""
     while True:
         try:
-            next(work)
+            watch(next(work))
         except StopIteration as end:
             return end.value
 
@@ -110,7 +113,10 @@ class Task(ABC):
 # --- the loop ------------------------------------------------------------------------------------
 
 
-class Loop:
+K = TypeVar("K", bound=Task)
+
+
+class Loop(Generic[K]):
     """Trains a task to its end; with a folder, a training that was killed goes on from there.
 
     Args:
@@ -123,7 +129,7 @@ class Loop:
 
     def __init__(
         self,
-        task: Task,
+        task: K,
         *,
         seed: int = 0,
         device: torch.device | str = "cpu",
@@ -187,48 +193,28 @@ class Loop:
                     self._checkpoint,
                 )
         if self._checkpoint is not None:
-            about = {"step": str(self.task.step), "identity": _as_text(self.task.identity())}
-            write_tensors(self._checkpoint, tensors, about)
+            # one text: of several, safetensors does not keep the order
+            about = json.dumps({"step": self.task.step, "identity": self.task.identity()})
+            write_tensors(self._checkpoint, tensors, {"training": about})
         now = time.monotonic()
         return now + _TIMES_AS_LONG * (now - start)
 
     def _resume(self, path: Path) -> None:
-        found, about = read_tensors(path, "a checkpoint", "Remove it to start over.")
-        _require_same(path, about.get("identity", ""), _as_text(self.task.identity()))
-        own = self._tensors()
-        if {n: t.shape for n, t in found.items()} != {n: t.shape for n, t in own.items()}:
+        found, texts = read_tensors(path, "a checkpoint", "Remove it to start over.")
+        about = json.loads(texts.get("training", '{"identity": {}}'))
+        own = json.loads(json.dumps(self.task.identity()))
+        require_same(path.parent, about["identity"], own)
+        tensors = self._tensors()
+        if {n: t.shape for n, t in found.items()} != {n: t.shape for n, t in tensors.items()}:
             raise UserError(
                 f"Expected a checkpoint of this training in {path}; its tensors have other names "
                 "or shapes. Choose another folder."
             )
         with torch.no_grad():
-            for name, t in own.items():
+            for name, t in tensors.items():
                 t.copy_(found[name])
-        self.stream.load(own)
-        self.task.step = int(about["step"])
-
-
-def _as_text(identity: Mapping[str, Any]) -> str:
-    return json.dumps(identity, sort_keys=True)
-
-
-def _require_same(path: Path, found: str, own: str) -> None:
-    """Raises a `UserError` that names the first setting in which a checkpoint differs."""
-    if found == own:
-        return
-    try:
-        there, here = dict(json.loads(found)), dict(json.loads(own))
-    except (ValueError, TypeError):
-        there, here = {}, {}
-    different = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-    what = "it is of something else"
-    if there and different:
-        name = different[0]
-        what = f"there `{name}` is {there.get(name)}, and here {here.get(name)}"
-    raise UserError(
-        f"Expected a checkpoint of this training in {path}; {what}. "
-        "Choose another folder, or the same options."
-    )
+        self.stream.load(found)
+        self.task.step = about["step"]
 
 
 class _Best:
@@ -321,8 +307,12 @@ class Stream:
 def seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
     """Random numbers of this seed inside, and outside as if nothing had been drawn."""
     device = torch.device(device)
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+    on_gpu = device.type == "cuda"
+    with torch.random.fork_rng([device] if on_gpu else []):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed seeds every GPU, too
+        if on_gpu:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
         yield
 
 
@@ -332,7 +322,11 @@ def seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
 def adam(parameters: Iterable[Tensor], rate: Tensor, **options: Any) -> torch.optim.Adam:
     """Adam whose whole state exists before the first step; on a GPU it can be recorded.
 
-    The learning rate is a tensor, which `set_rate` changes.
+    Args:
+        parameters: what to train.
+        rate: the learning rate, on the device of the parameters. On a GPU the optimiser holds this
+            very tensor, and fills of it change the rate; on a CPU set ``param_groups[0]["lr"]``.
+        options: whatever else `torch.optim.Adam` takes.
     """
     on_gpu = rate.is_cuda
     made = torch.optim.Adam(
