@@ -1,7 +1,8 @@
-"""DCGANs for images, and networks that can be made anew from their recipes."""
+"""MLPs, one or many stacked; DCGANs for images; networks made again from their recipes."""
 
 from functools import partial
-from math import log
+from itertools import islice
+from math import log, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.backends import cudnn
-from torch.nn.functional import conv2d, pixel_shuffle, pixel_unshuffle
 from torch.testing import assert_close
 
 import hyperwrap as hw
-from hyperwrap.vae import mlp, model, networks, objective
+from hyperwrap.training import Loop
+from hyperwrap.vae import Linear, mlp, model
 from hyperwrap.vae.networks import Network, dcgan, rebuilt
-from hyperwrap.vae.train import Shuffled, Trainer, Training
+from hyperwrap.vae.train import Shuffled, Training, trainer
 
 SMALL = (1, 16, 8)
 
@@ -33,7 +34,60 @@ def used(vae: hw.VAE) -> hw.VAE:
     return vae.eval()
 
 
-# --- the networks of the paper -------------------------------------------------------------------
+# --- mlp ---------------------------------------------------------------------------------------
+
+
+def test_layers_start_lecun_normal_and_the_last_glorot_uniform():
+    net = mlp([400, 300, 200, 100])
+    first, second, last = (layer for layer in net if isinstance(layer, Linear))
+    for layer in (first, second):
+        assert layer.weight.std().item() == pytest.approx(1 / sqrt(len(layer.weight)), rel=0.02)
+        assert layer.weight.abs().max() > 3.5 / sqrt(len(layer.weight))
+    bound = sqrt(6 / 300)
+    assert 0.99 * bound < last.weight.abs().max() <= bound
+    assert last.weight.std().item() == pytest.approx(bound / sqrt(3), rel=0.02)
+    assert all((layer.bias == 0).all() for layer in (first, second, last))
+    assert [type(layer) for layer in net] == [Linear, nn.Tanh, Linear, nn.Tanh, Linear]
+
+
+def test_a_stack_starts_like_its_members_and_they_differ():
+    net = mlp([300, 200, 100], stack=(4,))
+    first, last = (layer for layer in net if isinstance(layer, Linear))
+    assert first.weight.shape == (4, 300, 200)
+    assert_close(first.weight.std((1, 2)), torch.full((4,), 1 / sqrt(300)), rtol=0.02, atol=0)
+    assert last.weight.abs().max() <= sqrt(6 / 300)
+    assert not torch.equal(first.weight[0], first.weight[1])
+
+
+def test_the_activation_is_between_the_layers_only():
+    assert [type(layer) for layer in mlp([2, 3, 4], activation=nn.ReLU)] == [
+        Linear,
+        nn.ReLU,
+        Linear,
+    ]
+    assert [type(layer) for layer in mlp([2, 4])] == [Linear]
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own data", "shared data"])
+def test_a_stacked_layer_is_its_linear_layers(shared: bool):
+    stacked = Linear(4, 3, stack=(5,)).double()
+    nn.init.normal_(stacked.bias)
+    x = torch.randn(*(() if shared else (5,)), 7, 4, dtype=torch.float64)
+    stacked(x).square().sum().backward()
+    assert stacked.weight.grad is not None
+    assert stacked.bias.grad is not None
+    for i in range(5):
+        single = nn.Linear(4, 3).double()
+        single.load_state_dict({"weight": stacked.weight[i].T, "bias": stacked.bias[i].view(3)})
+        output = single(x if shared else x[i])
+        assert_close(stacked(x)[i], output)
+        output.square().sum().backward()
+        assert single.weight.grad is not None
+        assert_close(stacked.weight.grad[i], single.weight.grad.T)
+        assert_close(stacked.bias.grad[i].view(3), single.bias.grad)
+
+
+# --- the DCGAN of the paper ----------------------------------------------------------------------
 
 
 def kernels(network: Network) -> list[tuple[int, int, int]]:
@@ -116,40 +170,41 @@ def test_samples_far_out_leave_the_decoder_finite():
     assert all(torch.isfinite(b).all() for b in decoder.buffers())
 
 
-@pytest.mark.parametrize("radius", [5.0, 20.0, 48.0, 54.0, 80.0, 88.0])
-def test_gradients_are_right_however_far_out(radius: float):
-    """Those of the direction; the radial one is 0 past the bound."""
-    _, decoder = dcgan(hw.HyperbolicLatent(3), SMALL)
-    pull, slopes = torch.tensor([0.3, -1.0, 0.7, 0.2]), []
-    for dtype in (torch.float32, torch.float64):
-        v = (radius * torch.tensor([2.0, -1.0, 2.0], dtype=dtype) / 3).requires_grad_()
-        (decoder[0](hw.lorentz.exp0(v)) @ pull.to(dtype)).backward()
-        slopes.append(v.grad)
-    assert_close(slopes[0].double(), slopes[1], rtol=1e-4, atol=1e-4 * slopes[1].abs().max().item())
+def test_gradients_are_right_however_far_out():
+    for radius in (5.0, 20.0, 48.0, 54.0, 80.0, 88.0):
+        """Those of the direction; the radial one is 0 past the bound."""
+        _, decoder = dcgan(hw.HyperbolicLatent(3), SMALL)
+        pull, slopes = torch.tensor([0.3, -1.0, 0.7, 0.2]), []
+        for dtype in (torch.float32, torch.float64):
+            v = (radius * torch.tensor([2.0, -1.0, 2.0], dtype=dtype) / 3).requires_grad_()
+            (decoder[0](hw.lorentz.exp0(v)) @ pull.to(dtype)).backward()
+            slopes.append(v.grad)
+        atol = 1e-4 * slopes[1].abs().max().item()
+        assert_close(slopes[0].double(), slopes[1], rtol=1e-4, atol=atol)
 
 
 # --- any images --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian"])
-@pytest.mark.parametrize("shape", [(1, 80, 80), (3, 64, 48), (2, 8, 8)], ids=str)
-def test_images_of_any_size_that_eight_divides(shape: tuple[int, ...], likelihood: str):
-    vae, x = image_vae(shape, likelihood), torch.rand(3, *shape)
-    assert vae.elbo(x, 2).elbo.shape == (3,)
-    vae.eval()
-    assert vae.embed(x).shape == (3, 3)
-    assert vae.reconstruct(x).shape == x.shape
-    assert vae.stack == ()
+def test_images_of_any_size_that_eight_divides(likelihood: str):
+    for shape in ((1, 80, 80), (3, 64, 48), (2, 8, 8)):
+        vae, x = image_vae(shape, likelihood), torch.rand(3, *shape)
+        assert vae.elbo(x, 2).elbo.shape == (3,)
+        vae.eval()
+        assert vae.embed(x).shape == (3, 3)
+        assert vae.reconstruct(x).shape == x.shape
+        assert vae.stack == ()
 
 
-@pytest.mark.parametrize("shape", [(1, 28, 28), (1, 80, 84), (80, 80), (0, 8, 8), (1, 0, 8)])
-def test_other_images_are_answered_in_one_sentence(shape: tuple[int, ...]):
-    with pytest.raises(ValueError, match=r"^Expected images") as error:
-        dcgan(hw.HyperbolicLatent(2), shape)
-    assert str(error.value) == (
-        "Expected images of shape (channels, height, width), height and width divisible by 8; "
-        f"got {shape}."
-    )
+def test_other_images_are_answered_in_one_sentence():
+    for shape in ((1, 28, 28), (1, 80, 84), (80, 80), (0, 8, 8), (1, 0, 8)):
+        with pytest.raises(ValueError, match=r"^Expected images") as error:
+            dcgan(hw.HyperbolicLatent(2), shape)
+        assert str(error.value) == (
+            "Expected images of shape (channels, height, width), height and width divisible by 8; "
+            f"got {shape}."
+        )
 
 
 def test_data_of_another_shape_are_answered_in_one_sentence():
@@ -160,28 +215,28 @@ def test_data_of_another_shape_are_answered_in_one_sentence():
         vae.embed(torch.zeros(8))
 
 
-@pytest.mark.parametrize("batch", [(), (1,), (5,), (2, 3), (0,)], ids=str)
-def test_dimensions_before_an_image_are_a_batch(batch: tuple[int, ...]):
-    vae, x = used(image_vae()), torch.rand(*batch, *SMALL)
-    with torch.no_grad():
-        z = vae.embed(x)
-        assert z.shape == (*batch, 3)
-        assert vae.generate(z).shape == x.shape
-        if z.numel():
-            alone = torch.stack([vae.embed(image) for image in x.view(-1, *SMALL)])
-            assert_close(z.view(-1, 3), alone)
+def test_dimensions_before_an_image_are_a_batch():
+    for batch in ((), (1,), (5,), (2, 3), (0,)):
+        vae, x = used(image_vae()), torch.rand(*batch, *SMALL)
+        with torch.no_grad():
+            z = vae.embed(x)
+            assert z.shape == (*batch, 3)
+            assert vae.generate(z).shape == x.shape
+            if z.numel():
+                alone = torch.stack([vae.embed(image) for image in x.view(-1, *SMALL)])
+                assert_close(z.view(-1, 3), alone)
 
 
-@pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian"])
-def test_several_samples_are_decoded_like_one(likelihood: str):
-    vae, x = used(image_vae(likelihood=likelihood)), torch.rand(4, *SMALL)
-    torch.manual_seed(1)
-    bound = vae.elbo(x, 3)
-    torch.manual_seed(1)
-    z, log_q, log_p = vae.latent.rsample(vae.encoder(x), (3,))
-    output = torch.stack([vae.decoder(draw) for draw in z])
-    expected = getattr(objective, likelihood)(output, x, 3) - (log_q - log_p)
-    assert_close(bound.elbo, expected.mean(0), rtol=1e-4, atol=1e-3)
+def test_several_samples_are_decoded_like_one():
+    for likelihood in ("bernoulli", "gaussian"):
+        vae, x = used(image_vae(likelihood=likelihood)), torch.rand(4, *SMALL)
+        torch.manual_seed(1)
+        bound = vae.elbo(x, 3)
+        torch.manual_seed(1)
+        z, log_q, log_p = vae.latent.rsample(vae.encoder(x), (3,))
+        output = torch.stack([vae.decoder(draw) for draw in z])
+        expected = vae.likelihood.log_prob(output, x, 3) - (log_q - log_p)
+        assert_close(bound.elbo, expected.mean(0), rtol=1e-4, atol=1e-3)
 
 
 def test_many_samples_are_scored_in_chunks(monkeypatch: pytest.MonkeyPatch):
@@ -196,7 +251,7 @@ def test_many_samples_are_scored_in_chunks(monkeypatch: pytest.MonkeyPatch):
     assert_close(score.log_likelihood, torch.logsumexp(log_w, 0) - log(7))
 
 
-# --- in squares of pixels, as on a GPU -----------------------------------------------------------
+# --- folded, as on a GPU -------------------------------------------------------------------------
 
 
 def composed(steps: list[Any]) -> Any:
@@ -218,37 +273,10 @@ def with_other_weights(network: Network, seed: int = 0) -> Network:
     return network
 
 
-@pytest.mark.parametrize("size", [3, 4])
-@pytest.mark.parametrize("channels", [(1, 1), (1, 16), (5, 2)], ids=str)
-def test_a_kernel_of_squares_is_made_of_the_kernel_of_pixels(size: int, channels: tuple[int, int]):
-    fine = nn.Conv2d(*channels, size, stride=size - 2, padding=1, bias=False).double()
-    networks._in_squares(Network(fine), slice(1), networks._doubled_in_squares).double()
-    x = torch.randn(3, channels[0], 6, 10).double().requires_grad_()
-    y = fine(x)
-    got = conv2d(pixel_unshuffle(x, 2), networks._kernel(fine), padding=1)
-    got = pixel_shuffle(got, 2) if size == 3 else got
-    assert_close(got, y)
-    pull = torch.randn_like(y)
-    expected = torch.autograd.grad(y, (fine.weight, x), pull)
-    assert_close(torch.autograd.grad(got, (fine.weight, x), pull), expected)
-
-
-@pytest.mark.parametrize("shape", [(3, 2, 6, 4), (1, 1, 2, 2)], ids=str)
-def test_squares_are_those_of_torch(shape: tuple[int, ...]):
-    x = torch.randn(shape)
-    squares = networks._squares(x)
-    assert torch.equal(squares, pixel_unshuffle(x, 2))
-    assert squares.is_contiguous(memory_format=torch.channels_last)
-    assert torch.equal(networks._pixels(squares), x)
-
-
 @pytest.mark.parametrize("part", [0, 1], ids=["encoder", "decoder"])
 @pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian"])
 @pytest.mark.parametrize("shape", [(1, 16, 8), (2, 8, 24), (3, 8, 8)], ids=str)
-@pytest.mark.parametrize("batch", [1, 5])
-def test_folded_layers_are_the_layers(
-    batch: int, shape: tuple[int, ...], likelihood: Any, part: int
-):
+def test_folded_layers_are_the_layers(shape: tuple[int, ...], likelihood: Any, part: int):
     pair = dcgan(hw.HyperbolicLatent(2), shape, likelihood=likelihood, last_slope=0.2)
     network = with_other_weights(pair[part])
     assert network.folded is not None
@@ -256,7 +284,7 @@ def test_folded_layers_are_the_layers(
     (together,) = (step for step in network.steps(fold=True) if isinstance(step, partial))
     own = [p for layer in layers for p in layer.parameters()]
     height, width = (n // (1 if part == 0 else 2) for n in shape[1:])
-    x = torch.randn(batch, shape[0] if part == 0 else 16, height, width).double().requires_grad_()
+    x = torch.randn(5, shape[0] if part == 0 else 16, height, width).double().requires_grad_()
     y, got = composed(layers)(x), together(x)
     assert_close(got, y)
     pull = torch.randn_like(y)
@@ -265,15 +293,16 @@ def test_folded_layers_are_the_layers(
     assert_close(torch.autograd.grad(got, (x, *own), pull), expected)
 
 
-@pytest.mark.parametrize("batch", [0, 3])
-def test_folded_networks_are_the_networks(batch: int):
-    encoder, decoder = (with_other_weights(n).eval() for n in dcgan(hw.HyperbolicLatent(2), SMALL))
-    x = torch.rand(batch, *SMALL).double()
-    assert_close(composed(encoder.steps(fold=True))(x), encoder(x))
-    z = torch.randn(batch, 3).double()
-    assert_close(composed(decoder.steps(fold=True))(z), decoder(z))
-    assert len(encoder.steps(fold=True)) == len(encoder) - 2
-    assert encoder.steps(fold=False) == list(encoder)
+def test_folded_networks_are_the_networks():
+    for batch in (0, 3):
+        networks = dcgan(hw.HyperbolicLatent(2), SMALL)
+        encoder, decoder = (with_other_weights(network).eval() for network in networks)
+        x = torch.rand(batch, *SMALL).double()
+        assert_close(composed(encoder.steps(fold=True))(x), encoder(x))
+        z = torch.randn(batch, 3).double()
+        assert_close(composed(decoder.steps(fold=True))(z), decoder(z))
+        assert len(encoder.steps(fold=True)) == len(encoder) - 2
+        assert encoder.steps(fold=False) == list(encoder)
 
 
 @pytest.mark.parametrize("fold", [False, True])
@@ -314,7 +343,7 @@ def test_a_decoder_in_bfloat16_and_one_without_memory():
     assert decoder.bfloat16()(torch.zeros(5, 3, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.gpu
 def test_a_decoder_can_be_mapped_on_a_gpu():
     decoder = dcgan(hw.HyperbolicLatent(2), SMALL)[1].eval().cuda()
     z = torch.randn(3, 5, 3).cuda()
@@ -345,32 +374,31 @@ def stripes(rows: int) -> Tensor:
     return (inside * light[:, None]).view(rows, 1, 16, 1).expand(rows, *SMALL).contiguous()
 
 
-def trained(folder: Path | None, steps: int = 40, seed: int = 0) -> Trainer:
+def loop_of(folder: Path | None, steps: int = 40, seed: int = 0, **options: Any) -> Loop:
     torch.manual_seed(7)
     x = stripes(64)
     torch.manual_seed(seed)
-    training = Training(steps=steps, learning_rate=3e-3)
-    return Trainer(image_vae(), Shuffled(x, 16, 0), training, folder, x[:16])
+    batches, training = Shuffled(x, 16, 0), Training(steps, 3e-3)
+    return trainer(image_vae(), batches, training, folder, validation=x[:16], **options)
 
 
+@pytest.mark.slow
 def test_a_dcgan_learns():
-    first, *_, last = trained(None, steps=60).run(report_every=10)
-    assert last.elbo[0] > first.elbo[0] + 30
-    assert last.validation is not None
+    first, *_, last = loop_of(None, steps=60, report_every=10).run()
+    assert last.numbers["elbo"] > first.numbers["elbo"] + 30
 
 
+@pytest.mark.slow
 def test_a_dcgan_resumes_with_the_same_bits(tmp_path: Path):
-    whole = trained(None)
+    whole, killed = loop_of(None, report_every=5), loop_of(tmp_path, report_every=5)
     list(whole.run())
-    killed = trained(tmp_path)
-    for progress in killed.run(report_every=5, save_every=10):
-        if progress.step == 25:
-            break
-    resumed = trained(tmp_path, seed=1)
-    assert resumed.step == 20
+    for _ in islice(killed.run(), 4):
+        killed.save()
+    resumed = loop_of(tmp_path, seed=1)
+    assert resumed.task.step == 20
     list(resumed.run())
-    for name, t in whole.model.state_dict().items():
-        assert torch.equal(t, resumed.model.state_dict()[name]), name
+    for name, t in whole.task.state().items():
+        assert torch.equal(t, resumed.task.state()[name]), name
 
 
 # --- recipes -----------------------------------------------------------------------------------
@@ -403,7 +431,7 @@ def test_an_activation_of_ones_own_has_no_recipe():
 # --- on a GPU ------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("shape", [(1, 80, 80), (3, 16, 8)], ids=str)
 def test_a_dcgan_is_the_same_on_a_gpu(shape: tuple[int, ...]):
     encoder, decoder = (with_other_weights(n).eval() for n in dcgan(hw.HyperbolicLatent(2), shape))
@@ -418,24 +446,22 @@ def test_a_dcgan_is_the_same_on_a_gpu(shape: tuple[int, ...]):
         assert_close([p.grad.cpu() for p in network.parameters() if p.grad is not None], slopes)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_dcgan_trains_as_a_graph(precision: Any, tmp_path: Path):
-    def on_gpu(folder: Path) -> Trainer:
+    def on_gpu(folder: Path) -> Loop:
         torch.manual_seed(0)
         x, training = stripes(64).cuda(), Training(60, 3e-3, precision=precision)
-        return Trainer(image_vae().cuda(), Shuffled(x, 16, 0), training, folder, x[:16])
+        vae, batches = image_vae().cuda(), Shuffled(x, 16, 0)
+        return trainer(vae, batches, training, folder, report_every=10, validation=x[:16])
 
-    whole = on_gpu(tmp_path / "whole")
-    reports = whole.run(report_every=10)
-    first = next(reports)
-    assert whole.model.state_dict()["encoder.3.num_batches_tracked"] == 10
-    *_, last = reports
-    assert last.elbo[0] > first.elbo[0] + 30
-    for progress in on_gpu(tmp_path / "killed").run(report_every=10, save_every=20):
-        if progress.step == 30:
-            break
+    whole, killed = on_gpu(tmp_path / "whole"), on_gpu(tmp_path / "killed")
+    first, *_, last = whole.run()
+    assert last.numbers["elbo"] > first.numbers["elbo"] + 30
+    for _ in islice(killed.run(), 2):
+        killed.save()
+    assert killed.task.state()["model.encoder.3.num_batches_tracked"] == 20
     resumed = on_gpu(tmp_path / "killed")
-    assert resumed.step == 20
-    *_, again = resumed.run(report_every=10)
-    assert again.elbo[0] == pytest.approx(last.elbo[0], rel=0.05)
+    assert resumed.task.step == 20
+    *_, again = resumed.run()
+    assert again.numbers["elbo"] == pytest.approx(last.numbers["elbo"], rel=0.05)

@@ -1,5 +1,8 @@
 """The program `hyperwrap`: the app that commands register with, their shared options, errors."""
 
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -10,10 +13,10 @@ import typer
 from typer.core import TyperGroup
 
 from hyperwrap import __version__
-from hyperwrap.cli.show import errors
+from hyperwrap.cli.show import errors, line
 from hyperwrap.errors import UserError
 
-__all__ = ["Device", "Output", "Seed", "add_plugins", "main", "the_device"]
+__all__ = ["Device", "Output", "Resume", "Seed", "add_plugins", "main", "resumable", "the_device"]
 
 
 class _Commands(TyperGroup):
@@ -41,9 +44,8 @@ class _Device(StrEnum):
 
 
 Output = Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for results.")]
-Seed = Annotated[
-    int, typer.Option(min=0, max=2**32 - 1, help="Seed of all that is drawn at random.")
-]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR.")]
 Device = Annotated[_Device | None, typer.Option(help="Where to run; a GPU, if there is one.")]
 
 
@@ -52,6 +54,31 @@ def the_device(name: str | None) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise UserError("Expected a GPU for --device cuda; torch finds none. Take --device cpu.")
     return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+@contextmanager
+def resumable(context: typer.Context) -> Iterator[None]:
+    """Inside, Ctrl-C says how to go on: with the command as it was typed, and --resume."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        line(f"Stopped. To go on: {_again(context)}", errors)
+        raise typer.Exit(130) from None
+
+
+def _again(context: typer.Context) -> str:
+    words = ["hyperwrap", *context.command_path.split()[1:]]
+    for parameter in context.command.params:
+        value, option = context.params.get(parameter.name or ""), parameter.opts[0]
+        if parameter.param_type_name == "argument":
+            words.append(str(value))
+        elif value is True or parameter.name == "resume":
+            words.append(option)
+        elif isinstance(value, list):
+            words += [word for each in value for word in (option, str(each))]
+        elif value not in (None, False) and str(value) != str(parameter.default):
+            words += [option, str(value)]
+    return shlex.join(words)
 
 
 def _print_version(wanted: bool) -> None:

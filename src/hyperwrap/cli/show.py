@@ -1,9 +1,9 @@
 """What a person sees: progress bars while a command runs, tables and paths at its end."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any, TypeVar, overload
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -13,51 +13,103 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from hyperwrap.runs import Row, Run, Table, tables
-from hyperwrap.vae.train import Progress as Training
+from hyperwrap.training import Progress
 
-__all__ = ["bars", "console", "errors", "line", "pace", "results", "table", "wrote"]
+__all__ = ["console", "errors", "follow", "line", "pace", "results", "table", "wrote"]
 
 console = Console()
 errors = Console(stderr=True)
+T = TypeVar("T")
 
 
 # --- while it runs -----------------------------------------------------------------------------
 
 
-@contextmanager
-def bars(steps: Mapping[str, int]) -> Iterator[Callable[[str, Training], None]]:
-    """A progress bar for each name, and what to call with a name and how its training stands."""
-    numbers = TextColumn("{task.fields[numbers]}")
-    with Bars("{task.description}", BarColumn(20), numbers, _Speed(), console=console) as shown:
-        tasks = {
-            name: shown.add_task(name, start=False, total=total, numbers="")
-            for name, total in steps.items()
-        }
+@overload
+def follow(work: Generator[Progress, None, T], *, unit: str = "steps") -> T: ...
+@overload
+def follow(work: Iterator[Progress], *, unit: str = "steps") -> Any: ...
+def follow(work: Iterator[Progress], *, unit: str = "steps") -> Any:
+    """Runs work to its end under progress bars, one for each name, and gives what it returns.
 
-        validated: dict[str, str] = {}
+    A bar shows the last numbers reported, averaged over a stack, as many as there is room for,
+    then the speed and the time left.
+    """
+    columns = "{task.description}", BarColumn(16), TextColumn("{task.fields[numbers]}")
+    with Bars(*columns, _Speed(unit), console=console, speed_estimate_period=_MEMORY) as shown:
+        # Before the first report nothing is known, but that something is happening.
+        bars, numbers = {"": shown.add_task("", total=None, numbers="")}, {}
+        while True:
+            try:
+                progress = next(work)
+            except StopIteration as end:
+                return end.value
+            name = progress.name
+            if name not in bars:
+                first = bars.pop("", None) if not numbers else None
+                bars[name] = shown.add_task(name, numbers="") if first is None else first
+            numbers[name] = {**numbers.get(name, {}), **progress.numbers}
+            shown.update(
+                bars[name],
+                description=name,
+                completed=progress.done,
+                total=progress.total,
+                numbers=_fitting(numbers[name], console.width - _REST - len(name)),
+            )
 
-        def watch(name: str, progress: Training) -> None:
-            task = tasks[name]
-            if progress.validation is not None and console.width >= 100:
-                validated[name] = f", validation {fmean(progress.validation):.2f}"
-            numbers = _numbers(progress) + validated.get(name, "")
-            shown.start_task(task)
-            shown.update(task, completed=progress.step, numbers=numbers)
 
-        yield watch
+_MEMORY = 300.0  # seconds that the speed is an average over
+_REST = 48  # columns for the bar, the speed and the time left
 
 
-def _numbers(progress: Training) -> str:
-    """ELBO and its parts, averaged over the stack."""
-    elbo, reconstruction, kl = map(fmean, (progress.elbo, progress.reconstruction, progress.kl))
-    return f"ELBO {elbo:.2f} = {reconstruction:.2f} − {kl:.2f} KL"
+def _fitting(numbers: dict[str, Any], width: int) -> str:
+    """The first numbers, as many as fit, but at least one.
+
+    >>> _fitting({"elbo": [-11.0, -13.0], "kl": 0.01234, "validation_elbo": -12.5}, 25)
+    'elbo -12.00, kl 0.0123'
+    """
+    texts = [
+        f"{name.replace('_', ' ')} {_number(fmean(x) if isinstance(x, list) else x)}"
+        for name, x in numbers.items()
+        if x is not None
+    ]
+    while len(texts) > 1 and len(", ".join(texts)) > width:
+        texts.pop()
+    return ", ".join(texts)
+
+
+def _number(x: float) -> str:
+    """Three digits or so.
+
+    >>> [_number(x) for x in (1200, -137.694, 0.5, 0.01234)]
+    ['1,200', '-137.69', '0.500', '0.0123']
+    """
+    if isinstance(x, int):
+        return f"{x:,}"
+    return f"{x:.2f}" if abs(x) >= 10 else f"{x:.3f}" if abs(x) >= 0.1 else f"{x:.3g}"
 
 
 class _Speed(ProgressColumn):
-    """Steps a second and time left."""
+    """Speed, in a unit per second, and time left."""
+
+    def __init__(self, unit: str) -> None:
+        self.unit = unit
+        super().__init__()
 
     def render(self, task: Task) -> Text:
-        return pace(task, lambda speed: f"{speed:.{0 if speed >= 10 else 1}f} steps/s")
+        return pace(task, lambda speed: f"{_rounded(speed)} {self.unit}/s")
+
+
+def _rounded(x: float) -> str:
+    """Two digits or three.
+
+    >>> [_rounded(x) for x in (0.31, 3.2, 950, 61_234, 12_345_678)]
+    ['0.3', '3.2', '950', '61k', '12M']
+    """
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if x >= 10 * size:
+            return f"{x / size:.0f}{letter}"
+    return f"{x:.{0 if x >= 10 else 1}f}"
 
 
 def pace(task: Task, said: Callable[[float], str]) -> Text:

@@ -6,9 +6,6 @@ every kind of coordinates is a function of ``h``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from copy import deepcopy
-from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
@@ -18,10 +15,12 @@ from torch import Tensor, nn
 
 from hyperwrap import charts, lorentz
 from hyperwrap.errors import needs_extra
+from hyperwrap.training import seeded
 from hyperwrap.vae.latent import Coordinates, EuclideanLatent, HyperbolicLatent, Latent
+from hyperwrap.vae.likelihoods import Gaussian, Likelihood, likelihood
 from hyperwrap.vae.model import VAE
 from hyperwrap.vae.networks import mlp
-from hyperwrap.vae.train import Shuffled, Trainer, Training
+from hyperwrap.vae.train import Shuffled, Training, trainer
 
 with needs_extra("sklearn"):
     from scipy.sparse import issparse
@@ -57,33 +56,34 @@ _AT_ONCE = 1024  # rows
 class HyperbolicVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     r"""Coordinates in hyperbolic space for the rows of a table, learned by a VAE.
 
-    Takes what scikit-learn takes, NumPy arrays, data frames and sparse matrices, and an AnnData,
+    It takes what scikit-learn takes, NumPy arrays, data frames and sparse matrices, and an AnnData,
     of which it reads ``X`` and the names of the variables. It goes into a pipeline or a grid
     search as any transformer does.
 
     With the Gaussian likelihood, ``log p(x|z) = Σ_j log N(x_j; m_j(z), σ_j²)``: the decoder gives
     the means, and each column has a ``σ_j`` of its own, learned, the same for all rows. The
     columns are centred and scaled to a standard deviation of 1 before anything else, and
-    `inverse_transform` and `score` undo that: units do not matter, and need no scaler in front.
-    With the Bernoulli likelihood values have to lie in ``[0, 1]`` and are taken as they are.
+    `inverse_transform` and `score` undo that: units do not matter, and no scaler is needed in
+    front. With the Bernoulli likelihood values have to lie in ``[0, 1]`` and are taken as they are.
 
-    A tenth of the rows, drawn at random, is held back from training; of the models passed on the
-    way the one with the best ELBO there is kept, and training ends early if nothing better
-    has come for a quarter of its steps. Small tables are learned by heart otherwise.
+    A tenth of the rows, drawn at random, is held back from training. The model with the best ELBO
+    there is kept, and training ends early if nothing better has come for a quarter of its steps:
+    otherwise small tables would be learned by heart.
 
     Args:
-        dim: the dimension of the latent space.
+        n_components: the dimension of the latent space.
         geometry: "hyperbolic", or "euclidean" for the vanilla VAE to compare with.
-        coordinates: what `transform` returns: "poincare" (``dim`` columns, in the unit ball, to
-            draw), "hyperboloid" (``dim + 1`` columns, the points of `hw.lorentz`) or "tangent"
-            (``dim`` columns, the length being the distance from the origin). The three are the
+        coordinates: what `transform` returns: "poincare" (``n_components`` columns, in the unit
+            ball, to draw), "hyperboloid" (``n_components + 1`` columns, the points of `hw.lorentz`)
+            or "tangent" (``n_components`` columns, whose norm is the radius). The three are the
             same for a Euclidean latent space. It may be changed after fitting.
         likelihood: "gaussian", or "bernoulli" for values between 0 and 1.
         beta: the weight of the KL term.
-        hidden: sizes of the hidden layers of the encoder; the decoder has them in reverse.
-        steps: how many batches to train on, at most.
-        batch_size: rows a batch; all of them if there are fewer.
-        learning_rate: of Adam; constant for the first half, then falling to 0.
+        hidden_layer_sizes: sizes of the hidden layers of the encoder; the decoder has them in
+            reverse.
+        max_iter: how many batches to train on, at most.
+        batch_size: rows per batch; all of them if there are fewer.
+        learning_rate_init: the learning rate of Adam for the first half; then it falls to 0.
         validation_fraction: the share of the rows held back; 0 trains on all and keeps the last
             model.
         device: where to train, "cpu" or "cuda". The fitted model is on the CPU.
@@ -92,17 +92,17 @@ class HyperbolicVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     Attributes:
         model_: the fitted `hw.VAE`, in float64, of the rows ``(x − mean_) / scale_``.
-        mean_: what is taken from each column.
+        mean_: what is subtracted from each column.
         scale_: what each column is then divided by.
-        n_iter_: after how many steps the model was taken.
+        n_iter_: the number of batches after which the model was kept.
         n_features_in_: how many columns the table had.
         feature_names_in_: their names, if they had any.
 
     >>> import numpy as np
     >>> from hyperwrap import HyperbolicVAE
     >>> X = np.random.default_rng(0).normal(size=(100, 5))
-    >>> vae = HyperbolicVAE(dim=2, steps=50, random_state=0).fit(X)
-    >>> vae.transform(X).shape, vae.distance_from_origin(X).shape
+    >>> vae = HyperbolicVAE(n_components=2, max_iter=50, random_state=0).fit(X)
+    >>> vae.transform(X).shape, vae.radius(X).shape
     ((100, 2), (100,))
     """
 
@@ -110,29 +110,29 @@ class HyperbolicVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def __init__(
         self,
-        dim: int = 2,
+        n_components: int = 2,
         *,
         geometry: Literal["hyperbolic", "euclidean"] = "hyperbolic",
         coordinates: Coordinates = "poincare",
-        likelihood: Literal["gaussian", "bernoulli"] = "gaussian",
+        likelihood: str | Likelihood = "gaussian",
         beta: float = 1.0,
-        hidden: Sequence[int] = (64, 64),
-        steps: int = 2000,
+        hidden_layer_sizes: Sequence[int] = (64, 64),
+        max_iter: int = 2000,
         batch_size: int = 128,
-        learning_rate: float = 2e-3,
+        learning_rate_init: float = 2e-3,
         validation_fraction: float = 0.1,
         device: str = "cpu",
         random_state: Any = None,
     ) -> None:
-        self.dim = dim
+        self.n_components = n_components
         self.geometry = geometry
         self.coordinates = coordinates
         self.likelihood = likelihood
         self.beta = beta
-        self.hidden = hidden
-        self.steps = steps
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.max_iter = max_iter
         self.batch_size = batch_size
-        self.learning_rate = learning_rate
+        self.learning_rate_init = learning_rate_init
         self.validation_fraction = validation_fraction
         self.device = device
         self.random_state = random_state
@@ -146,67 +146,68 @@ class HyperbolicVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         random = check_random_state(self.random_state)
         order, seed = random.permutation(table.shape[0]), int(random.randint(2**31))
         x = torch.cat([part.to(self.device, torch.float32) for part in self._parts(table[order])])
-        with _own_randomness(seed):
+        with seeded(seed):
             model = self._vae(table.shape[1]).to(x)
-            self.n_iter_ = self._train(model, x, seed)
+        self.n_iter_ = self._train(model, x, seed)
         self.model_ = model.cpu().double()
         return self
 
     def _mean_and_scale(self, table: Any) -> tuple[Array, Array]:
-        if self.likelihood == "bernoulli":
+        if not likelihood(self.likelihood).rescalable:
             return np.zeros(table.shape[1]), np.ones(table.shape[1])
         # Told not to centre, it takes sparse tables too, and finds the mean all the same.
         found: Any = StandardScaler(with_mean=False).fit(table)
         return found.mean_, found.scale_
 
     def _vae(self, columns: int) -> VAE:
-        latent, hidden = _LATENTS[self.geometry](self.dim), list(self.hidden)
+        latent, hidden = _LATENTS[self.geometry](self.n_components), list(self.hidden_layer_sizes)
+        law = likelihood(self.likelihood)
+        one_noise = isinstance(law, Gaussian)
+        outputs = columns if one_noise else law.outputs((columns,))[0]
         encoder = mlp([columns, *hidden, latent.encoder_outputs])
-        decoder: nn.Module = mlp([latent.decoder_inputs, *reversed(hidden), columns])
-        if self.likelihood == "gaussian":
+        decoder: nn.Module = mlp([latent.decoder_inputs, *reversed(hidden), outputs])
+        if one_noise:
             decoder = _MeanAndNoise(decoder, columns)
-        return VAE(encoder, decoder, latent, self.likelihood, self.beta)  # pyright: ignore[reportArgumentType]
+        return VAE(encoder, decoder, latent, law, self.beta)
 
     def _train(self, model: VAE, x: Tensor, seed: int) -> int:
         """Leaves the model as it was at its best; returns after how many steps that was."""
         held_back, rest = x.tensor_split([int(self.validation_fraction * len(x))])
-        trainer = Trainer(
+        every = max(1, self.max_iter // _LOOKS)
+        loop = trainer(
             model,
             Shuffled(rest, self.batch_size, seed),
-            Training(self.steps, self.learning_rate, decay=True, seed=seed),
+            Training(self.max_iter, self.learning_rate_init, decay=True, seed=seed),
+            report_every=every,
             validation=held_back if len(held_back) else None,
+            validate_every=every,
         )
-        every = max(1, self.steps // _LOOKS)
-        best, taken, kept = -np.inf, 0, {}
-        for progress in trainer.run(report_every=every, validate_every=every):
-            value = fmean(progress.validation) if progress.validation else progress.step
-            if value > best:
-                best, taken, kept = value, progress.step, deepcopy(model.state_dict())
-            elif progress.step - taken >= _PATIENCE * every:
+        for progress in loop.run():
+            if progress.score and progress.done - int(loop.best.steps) >= _PATIENCE * every:
                 break
-        model.load_state_dict(kept)
-        return taken
+        loop.best.restore()
+        return int(loop.best.steps) or self.max_iter
 
     # --- using what was learned --------------------------------------------------------------
 
     def transform(self, X: Any) -> Array:
-        """The `coordinates` of each row, ``(rows, columns) → (rows, dim)`` or ``(rows, dim + 1)``.
+        """The `coordinates` of each row, ``(rows, columns) → (rows, n)`` or ``(rows, n + 1)``.
 
         In float64 always: the rim of the Poincaré ball is where float32 has no digits left.
         """
         h = self._tangent(X)
         return (_COORDINATES[self.coordinates](h) if self._hyperbolic else h).numpy()
 
-    def distance_from_origin(self, X: Any) -> Array:
+    def radius(self, X: Any) -> Array:
         """How far each row lies from the origin of the latent space, ``(rows, columns) → (rows,)``.
 
-        The origin is where the prior is centred; it is no root unless the data make it one.
+        The origin is where the prior is centred; it is not a root unless the data make it one.
         """
         return torch.linalg.vector_norm(self._tangent(X), dim=-1).numpy()
 
     @torch.no_grad()
     def inverse_transform(self, X: Any) -> Array:
-        """The mean row at each place given in `coordinates`, ``(places, dim) → (places, columns)``.
+        """The mean row at each place given in `coordinates`, ``(places, n) → (places, columns)``.
 
         ``inverse_transform(transform(X))`` is the reconstruction of ``X``.
         """
@@ -224,7 +225,7 @@ class HyperbolicVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         compared between geometries, dimensions and any ``beta``.
         """
         check_is_fitted(self)
-        with _own_randomness(0):
+        with seeded(0):
             parts = [self.model_.log_likelihood(x, 100) for x in self._parts(self._table(X))]
         return (torch.cat(parts).mean() - np.log(self.scale_).sum()).item()
 
@@ -253,12 +254,7 @@ class HyperbolicVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             dtype=[np.float64, np.float32],
             ensure_min_samples=2 if fitting else 1,
         )
-        likelihood = self.likelihood if fitting else self.model_.likelihood
-        if likelihood == "bernoulli" and (table.min() < 0 or table.max() > 1):
-            raise ValueError(
-                "Expected values in [0, 1], as the likelihood is bernoulli; got "
-                f"{table.min():.4g} to {table.max():.4g}. Scale them, or use likelihood='gaussian'."
-            )
+        (likelihood(self.likelihood) if fitting else self.model_.likelihood).require(table)
         return table
 
     def _parts(self, table: Any) -> Iterator[Tensor]:
@@ -295,16 +291,16 @@ class HyperbolicVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _require_parameters(self) -> None:
         """Raises a `ValueError` for the first parameter that makes no sense."""
+        sizes = self.hidden_layer_sizes
         required = {
-            "dim": (_at_least_1(self.dim), "an integer ≥ 1"),
+            "n_components": (_at_least_1(self.n_components), "an integer ≥ 1"),
             "geometry": (self.geometry in _LATENTS, " or ".join(_LATENTS)),
             "coordinates": (self.coordinates in _COORDINATES, " or ".join(_COORDINATES)),
-            "likelihood": (self.likelihood in ("gaussian", "bernoulli"), "gaussian or bernoulli"),
             "beta": (self.beta >= 0, "≥ 0"),
-            "hidden": (_are_sizes(self.hidden), "a sequence of integers ≥ 1"),
-            "steps": (_at_least_1(self.steps), "an integer ≥ 1"),
+            "hidden_layer_sizes": (_are_sizes(sizes), "a sequence of integers ≥ 1"),
+            "max_iter": (_at_least_1(self.max_iter), "an integer ≥ 1"),
             "batch_size": (_at_least_1(self.batch_size), "an integer ≥ 1"),
-            "learning_rate": (self.learning_rate > 0, "> 0"),
+            "learning_rate_init": (self.learning_rate_init > 0, "> 0"),
             "validation_fraction": (0 <= self.validation_fraction < 1, "in [0, 1)"),
         }
         for name, (fine, wanted) in required.items():
@@ -321,7 +317,7 @@ def _are_sizes(numbers: Any) -> bool:
 
 
 class _MeanAndNoise(nn.Module):
-    """A decoder of means, and beside them one ``s`` a column, the same at every latent."""
+    """A decoder of means, and beside them one ``s`` per column, the same at every latent."""
 
     def __init__(self, mean: nn.Module, columns: int) -> None:
         super().__init__()
@@ -331,12 +327,3 @@ class _MeanAndNoise(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         mean = self.mean(z)
         return torch.cat([mean, self.s.expand_as(mean)], -1)
-
-
-@contextmanager
-def _own_randomness(seed: int) -> Iterator[None]:
-    """Random numbers of this seed inside, and outside as if nothing had been drawn."""
-    started = torch.cuda.is_available() and torch.cuda.is_initialized()
-    with torch.random.fork_rng(range(torch.cuda.device_count()) if started else []):
-        torch.manual_seed(seed)
-        yield

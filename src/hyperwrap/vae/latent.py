@@ -13,8 +13,8 @@ diagonal of ``L``.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from math import expm1, log, pi, sqrt
+from collections.abc import Sequence
+from math import expm1, log, pi
 from typing import Literal, NamedTuple
 
 import torch
@@ -25,8 +25,7 @@ from torch.nn.functional import softplus
 from hyperwrap import charts, lorentz
 from hyperwrap.curvature import Curvature
 from hyperwrap.distributions import WrappedNormal
-from hyperwrap.kernels import cpu as fused
-from hyperwrap.precision import at_least_float32, transformed
+from hyperwrap.precision import at_least_float32
 from hyperwrap.special import squared_norm
 
 __all__ = [
@@ -191,6 +190,7 @@ class HyperbolicLatent(Latent):
         if not c > 0:
             raise ValueError(f"Expected `c` > 0 (the curvature is −c); got {c}.")
         self.coordinates, self._c = coordinates, c
+        self._fixed_prior: WrappedNormal | None = None
         self.raw_c = nn.Parameter(torch.tensor(c + log(-expm1(-c)))) if learn_c else None
 
     def extra_repr(self) -> str:
@@ -206,42 +206,20 @@ class HyperbolicLatent(Latent):
         return self.n + (self.coordinates == "hyperboloid")
 
     def prior(self) -> WrappedNormal:
-        like = self._like
-        origin = lorentz.origin(self.n, c=self.c, dtype=like.dtype, device=like.device)
-        return WrappedNormal(origin, 1.0, c=self.c)
+        origin = self._like.new_zeros(self.n)
+        return WrappedNormal(tangent=origin, scale=1.0, c=self.c, validate_args=False)
 
     def posterior(self, encoded: Tensor) -> WrappedNormal:
-        sigma = self._sigma(encoded[..., self.n :])
-        return WrappedNormal(self.centre(encoded), **sigma, c=self.c, validate_args=False)
+        encoded = at_least_float32(encoded)
+        h, sigma = encoded[..., : self.n], self._sigma(encoded[..., self.n :])
+        return WrappedNormal(tangent=h, **sigma, c=self.c, validate_args=False)
 
     def rsample(self, encoded: Tensor, sample_shape: Sequence[int] = ()) -> LatentSample:
-        if self._is_usual and not torch.compiler.is_compiling():
-            return self._sample_fused(at_least_float32(encoded), sample_shape)
-        z, log_q = self.posterior(encoded).rsample_and_log_prob(sample_shape)
-        rho_squared, log_sinhc = lorentz.squared_radius_and_log_det(z, c=self.c)
-        gaussian = -0.5 * (rho_squared + self.n * log(2 * pi))
-        return LatentSample(z, log_q, gaussian - (self.n - 1) * log_sinhc)
-
-    @property
-    def _is_usual(self) -> bool:
-        """Whether one function does it all (a compiler rather makes its own of the parts)."""
-        return self.covariance != "full" and self.raw_c is None
-
-    def _sample_fused(self, encoded: Tensor, sample_shape: Sequence[int]) -> LatentSample:
-        shape = (*sample_shape, *encoded.shape[:-1], self.n)
-        noise = torch.randn(shape, dtype=encoded.dtype, device=encoded.device)
-        step = self._kernel(encoded) or fused.sample_and_score
-        return LatentSample(*step(encoded, noise, sqrt(self._c)))
-
-    def _kernel(self, encoded: Tensor) -> Callable[..., tuple[Tensor, Tensor, Tensor]] | None:
-        """The same on a GPU as two launches, where there is one."""
-        narrow = encoded.is_cuda and encoded.dtype == torch.float32
-        plain = self.covariance == "diagonal" and self.n <= 1024 and not transformed(encoded)
-        if not (narrow and plain):
-            return None
-        from hyperwrap.kernels.triton_latent import sample_and_score
-
-        return sample_and_score
+        # Made once: a law of three numbers, but as dear as a tenth of all that follows.
+        if self._fixed_prior is None or self._fixed_prior.tangent.device != encoded.device:
+            self._fixed_prior = self.prior() if self.raw_c is None else None
+        prior = self._fixed_prior or self.prior()
+        return LatentSample(*self.posterior(encoded).rsample_against(prior, sample_shape))
 
     def centre(self, encoded: Tensor) -> Tensor:
         return lorentz.exp0(encoded[..., : self.n], c=self.c)

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Iterator
-from math import inf
+from math import log
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -13,15 +13,10 @@ from torch import Tensor, nn
 from hyperwrap.errors import UserError
 from hyperwrap.files import read_tensors, write_tensors
 from hyperwrap.precision import at_least_float32, no_autocast
+from hyperwrap.vae import likelihoods
 from hyperwrap.vae.latent import EuclideanLatent, HyperbolicLatent, Latent
+from hyperwrap.vae.likelihoods import Likelihood
 from hyperwrap.vae.networks import Linear, rebuilt
-from hyperwrap.vae.objective import (
-    LEAST_SCALE,
-    LIKELIHOODS,
-    bernoulli,
-    gaussian,
-    importance_weighted,
-)
 
 __all__ = ["VAE", "Bound", "Score"]
 
@@ -48,16 +43,13 @@ class VAE(nn.Module):
 
     Args:
         encoder: any module from data ``(..., *event)`` to ``(..., latent.encoder_outputs)``.
-        decoder: any module from ``(..., latent.decoder_inputs)`` to the parameters of ``p(x|z)``:
-            logits shaped like a datum (Bernoulli), or mean and scale one after the other in the
-            first event dimension (Gaussian).
+        decoder: any module from ``(..., latent.decoder_inputs)`` to the parameters of ``p(x|z)``,
+            ``(..., *likelihood.outputs(event))``.
         latent: `HyperbolicLatent` or `EuclideanLatent`.
-        likelihood: "bernoulli" or "gaussian".
+        likelihood: `hw.vae.Bernoulli`, `hw.vae.Gaussian` or a `hw.vae.Likelihood` of your own;
+            "bernoulli" and "gaussian" are short for the first two.
         beta: weight of the KL term in the objective; a tensor shaped like the stack gives each
             model its own.
-        least_scale: of a Gaussian ``p(x|z)``. What never changes in the data gets this scale, and
-            then counts more than all else: images with a plain background may want more. For
-            pixels in [−1, 1] a least scale of 1 comes near to a squared error.
 
     >>> latent = hw.HyperbolicLatent(2)
     >>> encoder, decoder = torch.nn.Linear(5, latent.encoder_outputs), torch.nn.Linear(3, 5)
@@ -73,26 +65,27 @@ class VAE(nn.Module):
         encoder: nn.Module,
         decoder: nn.Module,
         latent: Latent,
-        likelihood: Literal["bernoulli", "gaussian"] = "bernoulli",
+        likelihood: str | Likelihood = "bernoulli",
         beta: float | Tensor = 1.0,
-        *,
-        least_scale: float = LEAST_SCALE,
     ) -> None:
         super().__init__()
-        if not 0 < least_scale < inf:
-            raise ValueError(f"Expected `least_scale` > 0; got {least_scale}.")
-        if likelihood not in LIKELIHOODS:
-            raise ValueError(
-                f"Expected `likelihood` {' or '.join(LIKELIHOODS)}; got {likelihood!r}."
-            )
         self.encoder, self.decoder, self.latent = encoder, decoder, latent
-        self.likelihood, self.least_scale = likelihood, least_scale
+        self.likelihood = likelihoods.likelihood(likelihood)
         self.register_buffer("beta", torch.as_tensor(beta, dtype=torch.get_default_dtype()))
+
+    def extra_repr(self) -> str:
+        return f"likelihood={self.likelihood}, beta={self.beta.tolist()}"
+
+    @property
+    def stack(self) -> torch.Size:
+        """The shape of the stack of models that this is, ``()`` for one model."""
+        shapes = (m.weight.shape[:-2] for m in self.modules() if isinstance(m, Linear))
+        return next(shapes, torch.Size())
 
     # --- what is trained ---------------------------------------------------------------------
 
     def objective(self, x: Tensor, num_samples: int = 1, *, beta: Tensor | None = None) -> Bound:
-        """What to maximise: `elbo` with ``β`` in front of the KL term, one number a datum.
+        """What to maximise: `elbo` with ``β`` in front of the KL term, for each datum.
 
         With several samples the importance-weighted bound of Burda et al. (2016) takes its place.
         """
@@ -100,7 +93,7 @@ class VAE(nn.Module):
         beta = beta.unsqueeze(-1) if beta.shape == self.stack else beta
         reconstruction, kl = self._terms(x, num_samples)
         weighted = reconstruction - beta * kl
-        return Bound(importance_weighted(weighted), reconstruction.mean(0), kl.mean(0))
+        return Bound(_importance_weighted(weighted), reconstruction.mean(0), kl.mean(0))
 
     def elbo(self, x: Tensor, num_samples: int = 1) -> Bound:
         """``E_q[log p(x|z)] − KL(q(z|x) ‖ p(z))`` of each datum (eq. 9), whatever ``β`` is."""
@@ -113,15 +106,14 @@ class VAE(nn.Module):
     def score(self, x: Tensor, num_samples: int = 500) -> Score:
         """`elbo` and `log_likelihood` of each datum from one set of samples, in bounded memory."""
         log_w = torch.cat([r - kl for r, kl in self._chunks(x, num_samples)])
-        return Score(log_w.mean(0), importance_weighted(log_w))
+        return Score(log_w.mean(0), _importance_weighted(log_w))
 
     def log_likelihood(self, x: Tensor, num_samples: int = 500) -> Tensor:
         """``log p(x)`` of each datum by importance weighting with ``num_samples`` latents."""
         return self.score(x, num_samples).log_likelihood
 
     def _chunks(self, x: Tensor, num_samples: int) -> Iterator[tuple[Tensor, Tensor]]:
-        if num_samples < 1:
-            raise ValueError(f"Expected `num_samples` ≥ 1; got {num_samples}.")
+        _require_samples(num_samples)
         at_once = max(1, min(num_samples, _MOST_ELEMENTS // max(x.numel(), 1)))
         for done in range(0, num_samples, at_once):
             yield self._terms(x, min(at_once, num_samples - done))
@@ -137,9 +129,7 @@ class VAE(nn.Module):
     def generate(self, z: Tensor) -> Tensor:
         """The mean of ``p(x|z)``."""
         output = self._decoded(z)
-        if self.likelihood == "bernoulli":
-            return output.sigmoid()
-        return output.chunk(2, dim=z.dim() - 1)[0]
+        return self.likelihood.mean(output, output.dim() - z.dim() + 1)
 
     def reconstruct(self, x: Tensor) -> Tensor:
         """The mean of ``p(x|z)`` at the centre of ``q(z|x)``."""
@@ -154,38 +144,31 @@ class VAE(nn.Module):
 
     def _terms(self, x: Tensor, num_samples: int) -> tuple[Tensor, Tensor]:
         """``log p(x|z)`` and ``log q(z|x) − log p(z)``, ``(num_samples, ..., batch)``."""
-        if num_samples < 1:
-            raise ValueError(f"Expected `num_samples` ≥ 1; got {num_samples}.")
+        _require_samples(num_samples)
         encoded = self._encoded(x)
         with no_autocast(encoded):
             z, log_q, log_p = self.latent.rsample(encoded, (num_samples,))
         output = self._decoded(z)
         event_dim = output.dim() - encoded.dim()
         self._require_output(output, x.shape[x.dim() - event_dim :])
-        return self._log_likelihood(output, x, event_dim), log_q - log_p
-
-    def _log_likelihood(self, output: Tensor, x: Tensor, event_dim: int) -> Tensor:
-        if self.likelihood == "bernoulli":
-            return bernoulli(output, x, event_dim)
-        return gaussian(output, x, event_dim, self.least_scale)
+        return self.likelihood.log_prob(output, x, event_dim), log_q - log_p
 
     def _encoded(self, x: Tensor) -> Tensor:
         encoded = at_least_float32(self.encoder(x))
         if encoded.shape[-1] != self.latent.encoder_outputs:
             raise ValueError(
-                f"Expected {self.latent.encoder_outputs} numbers a datum from the encoder, as the "
-                f"latent space says; got {encoded.shape[-1]}."
+                f"Expected {self.latent.encoder_outputs} numbers per datum from the encoder, as "
+                f"the latent space says; got {encoded.shape[-1]}."
             )
         return encoded
 
     def _require_output(self, output: Tensor, event: torch.Size) -> None:
         """Raises a `ValueError` if the decoder's output does not describe such a datum."""
-        twice = 2 if self.likelihood == "gaussian" else 1
-        wanted = (twice * event[0], *event[1:])
-        if output.shape[output.dim() - len(event) :] != wanted:
+        wanted, got = self.likelihood.outputs(event), output.shape[output.dim() - len(event) :]
+        if got != wanted:
             raise ValueError(
-                f"Expected output of shape {wanted} a datum from the decoder, as the likelihood is "
-                f"{self.likelihood}; got shape {tuple(output.shape[output.dim() - len(event) :])}."
+                f"Expected output of shape {wanted} per datum from the decoder, as the likelihood "
+                f"is {self.likelihood.name}; got shape {tuple(got)}."
             )
 
     def _decoded(self, z: Tensor) -> Tensor:
@@ -222,28 +205,31 @@ class VAE(nn.Module):
         encoder: nn.Module | None = None,
         decoder: nn.Module | None = None,
         latent: Latent | None = None,
+        likelihood: Likelihood | None = None,
     ) -> Self:
         """The model that `save` wrote, on the CPU and ready to be used (`eval`).
 
-        What hyperwrap made (`mlp`, `dcgan`, `HyperbolicLatent`, `EuclideanLatent`) it makes again;
-        modules of your own have to be given, and get the weights of the file.
+        What hyperwrap made (`mlp`, `dcgan`, its latents and likelihoods) it makes again; modules
+        of your own have to be given, and get the weights of the file.
 
         Args:
             path: the file, or the folder of a run that holds ``model.safetensors``.
             encoder: in place of the one that was saved.
             decoder: likewise.
             latent: likewise.
+            likelihood: likewise.
         """
         path = Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
         tensors, about = read_tensors(path, "a model", "Take a file that `VAE.save` wrote.")
-        given = {"encoder": encoder, "decoder": decoder, "latent": latent}
+        networks = {"encoder": encoder, "decoder": decoder}
+        given = {**networks, "latent": latent, "likelihood": likelihood}
         try:
             config, beta = json.loads(about["vae"]), tensors["beta"]
             with torch.random.fork_rng([]):  # first weights are drawn, and thrown away
                 parts = {name: _part(config, name, own, path) for name, own in given.items()}
-            scale = config.get("least_scale", LEAST_SCALE)  # older files have none
-            model = cls(**parts, likelihood=config["likelihood"], beta=beta, least_scale=scale)
-            model.to(beta.dtype)
+            model = cls(**parts, beta=beta).to(beta.dtype)
+        except UserError:
+            raise
         except (KeyError, TypeError, ValueError):
             raise UserError(
                 f"Expected a model in {path}; it is another kind of file. "
@@ -254,19 +240,39 @@ class VAE(nn.Module):
 
     def _config(self) -> dict[str, Any]:
         """What the model is made of, as far as hyperwrap can make it."""
-        parts = {"encoder": self.encoder, "decoder": self.decoder}
-        recipes = {name: getattr(part, "recipe", None) for name, part in parts.items()}
-        more = {"likelihood": self.likelihood, "least_scale": self.least_scale}
-        return {**recipes, "latent": _latent_recipe(self.latent), **more}
+        return {
+            "encoder": getattr(self.encoder, "recipe", None),
+            "decoder": getattr(self.decoder, "recipe", None),
+            "latent": _latent_recipe(self.latent),
+            "likelihood": self.likelihood.recipe(),
+        }
 
-    @property
-    def stack(self) -> torch.Size:
-        """The shape of the stack of models this is, ``()`` for one model."""
-        shapes = (m.weight.shape[:-2] for m in self.modules() if isinstance(m, Linear))
-        return next(shapes, torch.Size())
+
+def _importance_weighted(log_weights: Tensor) -> Tensor:
+    """``log (1/S) Σ_s w_s`` over the first dimension (Burda et al. 2016)."""
+    return torch.logsumexp(log_weights, 0) - log(log_weights.shape[0])
+
+
+def _require_samples(num_samples: int) -> None:
+    if num_samples < 1:
+        raise ValueError(f"Expected `num_samples` ≥ 1; got {num_samples}.")
 
 
 # --- on disk -------------------------------------------------------------------------------------
+
+
+def _part(config: dict[str, Any], name: str, given: Any, path: Path) -> Any:
+    """A part of a saved model: as given, or made again."""
+    recipe = config[name]
+    if given is not None:
+        return given
+    if recipe is None:
+        raise UserError(
+            f"Expected `{name}`, as that of the model in {path} was not made by hyperwrap; "
+            f"got None. Give it: VAE.load(path, {name}=...)."
+        )
+    make = {"latent": _latent, "likelihood": likelihoods.likelihood}.get(name, rebuilt)
+    return make(recipe)
 
 
 def _latent_recipe(latent: Latent) -> dict[str, Any] | None:
@@ -279,22 +285,10 @@ def _latent_recipe(latent: Latent) -> dict[str, Any] | None:
     return None
 
 
-def _part(config: dict[str, Any], name: str, given: nn.Module | None, path: Path) -> Any:
-    """The encoder, decoder or latent of a saved model: as given, or made anew."""
-    recipe = config[name]
-    if given is not None:
-        return given
-    if recipe is None:
-        raise UserError(
-            f"Expected `{name}`, as that of the model in {path} was not made by hyperwrap; "
-            f"got None. Give it: VAE.load(path, {name}=...)."
-        )
-    if name != "latent":
-        return rebuilt(recipe)
+def _latent(recipe: dict[str, Any]) -> Latent:
     options = dict(recipe)
-    return {"Euclidean": EuclideanLatent, "Hyperbolic": HyperbolicLatent}[options.pop("space")](
-        **options
-    )
+    space = {"Euclidean": EuclideanLatent, "Hyperbolic": HyperbolicLatent}[options.pop("space")]
+    return space(**options)
 
 
 def _load_weights(model: VAE, tensors: dict[str, Tensor], path: Path) -> None:

@@ -1,18 +1,20 @@
-"""Networks for the models: MLPs, of one model or of many stacked, and DCGANs for images."""
+"""Networks for the models: MLPs, for one model or many stacked, and DCGANs for images."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from math import cosh, prod, sqrt
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.nn.functional import conv2d, conv_transpose2d, pad
 
+from hyperwrap.errors import UserError
+from hyperwrap.kernels import squares
 from hyperwrap.precision import at_least_float32, autocast_on, no_autocast, transformed
 from hyperwrap.vae.latent import HyperbolicLatent, Latent
+from hyperwrap.vae.likelihoods import Likelihood
+from hyperwrap.vae.likelihoods import likelihood as the_likelihood
 
 __all__ = ["Linear", "Network", "dcgan", "mlp", "rebuilt"]
 
@@ -150,7 +152,7 @@ def dcgan(
     latent: Latent,
     shape: Sequence[int] = (1, 80, 80),
     *,
-    likelihood: Literal["bernoulli", "gaussian"] = "gaussian",
+    likelihood: str | Likelihood = "gaussian",
     last_slope: float = 0.0,
 ) -> tuple[Network, Network]:
     """Encoder and decoder of images ``(channels, height, width)``, those of §5.3 (Breakout).
@@ -166,24 +168,23 @@ def dcgan(
     the paper looks at, and those beyond as the point at 10 in the same direction (see `_Reach`;
     where the curvature is learned, 10 is as it begins).
 
-    Weights start ``N(0, .02²)``. What the numbers of the decoder mean is up to the likelihood: for
-    the Gaussian, means first and then scales (see `objective.gaussian`).
+    Weights start ``N(0, .02²)``, drawn with torch's generator.
 
     Args:
         latent: the latent space, which says how many numbers go out and in.
-        shape: of an image; height and width divisible by 8.
-        likelihood: of the VAE.
-        last_slope: below 0, of the ReLU before the last layer. The paper has 0; but all that the
-            decoder says goes through its two channels, and at large learning rates both may die.
+        shape: the shape of an image; height and width divisible by 8.
+        likelihood: what the VAE has; it says how many channels the decoder gives.
+        last_slope: the slope below 0 of the ReLU before the last layer. The paper has 0; but all
+            that the decoder says goes through its two channels, and at large learning rates both
+            may die.
 
     >>> encoder, decoder = dcgan(hw.HyperbolicLatent(20))
     >>> vae = hw.VAE(encoder, decoder, hw.HyperbolicLatent(20), "gaussian")
     >>> vae.elbo(torch.zeros(3, 1, 80, 80)).elbo.shape
     torch.Size([3])
     """
-    outputs = (2 if likelihood == "gaussian" else 1) * shape[0]
-    encoder = _dcgan_encoder(latent.encoder_outputs, shape)
-    reach = _reach(latent)
+    encoder, reach = _dcgan_encoder(latent.encoder_outputs, shape), _reach(latent)
+    outputs = the_likelihood(likelihood).outputs(tuple(shape))[0]
     return encoder, _dcgan_decoder(latent.decoder_inputs, outputs, shape, last_slope, reach)
 
 
@@ -203,7 +204,7 @@ def _dcgan_encoder(outputs: int, shape: Sequence[int]) -> Network:
     network = Network(*layers, nn.Flatten(), nn.Linear(64 * prod(small), outputs))
     network.event = tuple(shape)
     network.recipe = {"network": "dcgan encoder", "outputs": outputs, "shape": list(shape)}
-    return _in_squares(_started(network), slice(3), _halved_in_squares)
+    return _folded(_started(network), slice(3), squares.halved)
 
 
 def _dcgan_decoder(
@@ -224,7 +225,7 @@ def _dcgan_decoder(
     network.event, network.exact = (inputs,), len(layers)
     options = {"outputs": outputs, "shape": list(shape), "last_slope": last_slope, "reach": reach}
     network.recipe = {"network": "dcgan decoder", "inputs": inputs, **options}
-    return _in_squares(_started(network), slice(-3, None), _doubled_in_squares)
+    return _folded(_started(network), slice(-3, None), squares.doubled)
 
 
 class _Reach(nn.Module):
@@ -252,7 +253,7 @@ def _eighth(shape: Sequence[int]) -> tuple[int, int, int]:
     """Channels, and height and width after three halvings."""
     channels, height, width = shape if len(shape) == 3 else (0, 0, 0)
     if min(channels, height, width) < 1 or height % 8 or width % 8:
-        raise ValueError(
+        raise UserError(
             "Expected images of shape (channels, height, width), height and width divisible by 8; "
             f"got {tuple(shape)}."
         )
@@ -289,122 +290,11 @@ def _started(network: Network) -> Network:
     return network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 
 
-# --- DCGAN in squares of pixels ------------------------------------------------------------------
-#
-# Tensor cores are made for many channels, and at full height and width a DCGAN has 1, 2 or 16.
-# So on a GPU its layers there work on squares of 2×2 pixels, at half the height and width and with
-# four times the channels. Pixel a ∈ {0, 1} of square r is pixel 2r + a, in height as in width, and
-# a kernel of squares has three taps p: it sees the pixels a' of the squares r + p − 1. Of the
-# fine kernel w that is the tap u, or 0 if there is none:
-#
-#     3×3, from squares to squares    Σ_u w[u]·x[2r + a + u − 1]    u = 2p + a' − a − 1
-#     4×4/2, from squares to pixels   Σ_u w[u]·x[2r + u − 1]        u = 2p + a' − 1
-
-
-def _halved_in_squares(
-    same: nn.Conv2d, activation: nn.Module, halved: nn.Conv2d, x: Tensor
-) -> Tensor:
-    """``halved(activation(same(x)))``.
-
-    A channel of ones carries the bias of the first, which so takes no pass over the result nor over
-    its gradient; and of one channel it makes two, in squares the eight that tensor cores want.
-    """
-    x = _squares(pad(x, (0, 0, 0, 0, 0, 1), value=1.0))
-    y = activation(conv2d(x, _kernel(same, same.bias), padding=1))
-    return conv2d(y, _kernel(halved), padding=1)
-
-
-def _doubled_in_squares(
-    doubled: nn.ConvTranspose2d, activation: nn.Module, same: nn.Conv2d, x: Tensor
-) -> Tensor:
-    """``same(activation(doubled(x)))``; the first is the transpose of a layer 4×4/2."""
-    with no_autocast(x):
-        y = _Convolved.apply(x, _kernel(doubled), _four_times(doubled.bias), True, x.dtype)
-        y = _Convolved.apply(activation(y), _kernel(same), _four_times(same.bias), False, x.dtype)
-    return _pixels(y)
-
-
-class _Convolved(torch.autograd.Function):
-    """A convolution 3×3 that keeps the size, in the precision of the kernel.
-
-    Means and scales of pixels want float32: in bfloat16 means come in steps of 1/256, in which a
-    scale of .01 is lost, and a training goes up and down by thousands of nats. But if its input is
-    in bfloat16 (``given``), gradients are: with those in float32 training was no better, and for so
-    few channels a GPU takes much longer for them.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor, transposed: bool, given: torch.dtype
-    ) -> Tensor:
-        dtype = given if given == torch.bfloat16 else kernel.dtype
-        ctx.save_for_backward(x.to(dtype), kernel.to(dtype))
-        ctx.transposed = transposed
-        convolve = conv_transpose2d if transposed else conv2d
-        return convolve(x.to(kernel.dtype), kernel, bias, padding=1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        x, kernel = ctx.saved_tensors
-        slope, one, wanted = slopes[0].to(x.dtype), [1, 1], ctx.needs_input_grad[:3]
-        form = ([slope.shape[1]], one, one, one, ctx.transposed, [0, 0], 1, wanted)
-        return *torch.ops.aten.convolution_backward(slope, x, kernel, *form), None, None
-
-
-def _in_squares(network: Network, where: slice, together: Callable[..., Tensor]) -> Network:
-    """The network with these layers folded; each keeps its `_to_squares`, which is not saved."""
-    for layer in list(network)[where]:
-        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
-            _, channels, size, _ = layer.weight.shape
-            ones = together is _halved_in_squares and size == 3
-            layer.register_buffer("to_squares", _to_squares(size, channels, ones), persistent=False)
+def _folded(network: Network, where: slice, together: Callable[..., Tensor]) -> Network:
+    """The network with these layers done in one, on squares of pixels."""
+    squares.prepare(list(network)[where], ones=together is squares.halved)
     network.folded = where, together
     return network
-
-
-def _to_squares(size: int, channels: int, ones: bool) -> Tensor:
-    """Zeros and ones that make a kernel of squares, out of a row ``(u, v, i)`` of the fine one.
-
-    With ``ones`` the row ends with a bias, and the kernel has one more channel in, of ones: the
-    bias is its tap in the middle. Letters are those of above, ``c`` and ``d`` being ``a'``.
-    """
-    a, c = torch.arange(5 - size).view(-1, 1, 1, 1), torch.arange(2).view(-1, 1, 1)
-    p, u = torch.arange(3).view(-1, 1), torch.arange(size)
-    eye = torch.eye(channels + ones)
-    tap = (2 * p + c - a - 1 == u).to(eye)
-    whole = torch.einsum("acpu,bdqv,ij->uviabpqjcd", tap, tap, eye)
-    rows = whole[:, :, :channels].flatten(0, 2)
-    return (torch.cat([rows, whole[1, 1, channels:]]) if ones else rows).flatten(1)
-
-
-def _kernel(layer: nn.Conv2d | nn.ConvTranspose2d, bias: Tensor | None = None) -> Tensor:
-    """``(o, i, 3, 3) → (4o, 4i, 3, 3)`` or ``(o, i, 4, 4) → (o, 4i, 3, 3)``, channels last."""
-    rows = layer.weight.permute(0, 2, 3, 1).flatten(1)
-    rows = rows if bias is None else torch.cat([rows, bias.unsqueeze(1)], 1)
-    with torch.autocast(rows.device.type, enabled=False):
-        taps = rows @ layer.to_squares  # pyright: ignore[reportOperatorIssue]
-    channels = layer.weight.shape[1] + (bias is not None)
-    return taps.view(-1, 3, 3, 4 * channels).permute(0, 3, 1, 2)
-
-
-def _four_times(bias: Tensor | None) -> Tensor | None:
-    """For each pixel of a square."""
-    return None if bias is None else bias.view(-1, 1).expand(-1, 4).flatten()
-
-
-def _squares(x: Tensor) -> Tensor:
-    """``(n, c, 2h, 2w) → (n, 4c, h, w)`` like `torch.pixel_unshuffle`, but channels last."""
-    n, c, height, width = x.shape
-    squares = x.reshape(n, c, height // 2, 2, width // 2, 2).permute(0, 2, 4, 1, 3, 5)
-    return squares.flatten(3).permute(0, 3, 1, 2)
-
-
-def _pixels(x: Tensor) -> Tensor:
-    """The inverse of `_squares`, channels first."""
-    n, c, height, width = x.shape
-    squares = x.permute(0, 2, 3, 1).unflatten(3, (c // 4, 2, 2))
-    return squares.permute(0, 3, 1, 4, 2, 5).reshape(n, c // 4, 2 * height, 2 * width)
 
 
 _MAKERS: dict[str, Callable[..., Network]] = {
