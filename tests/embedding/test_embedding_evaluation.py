@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from math import inf, isnan, log, nan, pi
+from typing import Any
 
 import pytest
 import torch
@@ -11,12 +12,19 @@ from torch.testing import assert_close
 import hyperwrap as hw
 from hyperwrap import lorentz
 from hyperwrap.embedding import evaluate as module
-from hyperwrap.embedding.evaluate import Evaluation, energies, evaluate
-from hyperwrap.embedding.train import Kind
+from hyperwrap.embedding.evaluate import Evaluation, energies
+from hyperwrap.embedding.nodes import NodeType, node_type
+from hyperwrap.training import Progress, finished
 
-POINTS = Kind(covariance="none")
-KINDS = [Kind(g, c) for g in ("hyperbolic", "euclidean") for c in ("diagonal", "scalar", "none")]
-each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda k: f"{k.geometry}-{k.covariance}")
+GAUSSIAN, POINTS = node_type(), node_type(covariance="none")
+KINDS = [
+    node_type(g, c) for g in ("hyperbolic", "euclidean") for c in ("diagonal", "scalar", "none")
+]
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
+
+
+def evaluate(*arguments: Any, **options: Any) -> Evaluation:
+    return finished(module.evaluate(*arguments, **options))
 
 
 # --- the definitions, literally ---------------------------------------------------------------
@@ -184,34 +192,33 @@ def test_many_sources_are_taken_in_parts(given: Given, monkeypatch: pytest.Monke
     edges = random_edges(25, 0.3)
     whole = of_energies(25, edges)
     monkeypatch.setattr(module, "_CPU_ELEMENTS", 100)
-    seen: list[tuple[int, int]] = []
-    parts = evaluate(
-        torch.zeros(25, 2), torch.zeros(25, 1), POINTS, edges,
-        watch=lambda done, total: seen.append((done, total)),
-    )  # fmt: skip
+    seen: list[Progress] = []
+    work = module.evaluate(torch.zeros(25, 2), torch.zeros(25, 1), POINTS, edges)
+    parts = finished(work, seen.append)
     assert parts.mean_average_precision == pytest.approx(whole.mean_average_precision)
     assert parts.mean_rank == pytest.approx(whole.mean_rank)
     sources = whole.sources
-    assert seen == [(min(done, sources), sources) for done in range(4, sources + 4, 4)]
+    expected = [(min(done, sources), sources) for done in range(4, sources + 4, 4)]
+    assert [(progress.done, progress.total) for progress in seen] == expected
 
 
 # --- energies ---------------------------------------------------------------------------------
 
 
-def some_nodes(kind: Kind, nodes: int = 8, n: int = 3) -> tuple[Tensor, Tensor]:
+def some_nodes(kind: NodeType, nodes: int = 8, n: int = 3) -> tuple[Tensor, Tensor]:
     h, columns = torch.randn(nodes, n), kind.columns(n)
     return h, 0.4 * torch.randn(nodes, columns) - 0.7
 
 
 @each_kind
-def test_energies_are_minus_the_mean_score_of_the_draws(kind: Kind):
+def test_energies_are_minus_the_mean_score_of_the_draws(kind: NodeType):
     h, log_scale = some_nodes(kind)
     sources, noise = torch.tensor([5, 2]), torch.randn(2, 6, 3)
     found = energies(h, log_scale, kind, sources, noise)
     h, scale = h.double(), log_scale.double().exp().expand(8, 3)
-    flat = kind.geometry == "euclidean"
+    flat = not kind.hyperbolic
     for row, a, eps in zip(found, sources, noise.double(), strict=True):
-        if kind.covariance == "none":
+        if kind.point:
             pairs = lorentz.exp0(h[a]), lorentz.exp0(h)
             expected = (h[a] - h).norm(dim=-1) if flat else lorentz.dist(*pairs)
         elif flat:
@@ -227,7 +234,7 @@ def test_energies_are_minus_the_mean_score_of_the_draws(kind: Kind):
 
 @pytest.mark.parametrize("covariance", ["diagonal", "scalar"])
 def test_energies_are_divergences_up_to_a_number_of_each_source(covariance: str):
-    kind = Kind("hyperbolic", covariance)  # pyright: ignore[reportArgumentType]
+    kind = node_type("hyperbolic", covariance)  # pyright: ignore[reportArgumentType]
     h, log_scale = some_nodes(kind)
     found = energies(h, log_scale, kind, torch.arange(8), torch.randn(8, 20_000, 3))
     law = hw.WrappedNormal(lorentz.exp0(h), log_scale.exp().expand(8, 3))
@@ -241,11 +248,11 @@ def test_energies_are_divergences_up_to_a_number_of_each_source(covariance: str)
 
 
 def test_energies_do_not_depend_on_how_many_are_found_at_once(monkeypatch: pytest.MonkeyPatch):
-    h, log_scale = some_nodes(Kind())
+    h, log_scale = some_nodes(GAUSSIAN)
     noise = torch.randn(8, 6, 3)
-    whole = energies(h, log_scale, Kind(), torch.arange(8), noise)
+    whole = energies(h, log_scale, GAUSSIAN, torch.arange(8), noise)
     monkeypatch.setattr(module, "_CPU_SCORES", 18)
-    assert_close(energies(h, log_scale, Kind(), torch.arange(8), noise), whole)
+    assert_close(energies(h, log_scale, GAUSSIAN, torch.arange(8), noise), whole)
 
 
 # --- the error that drawing causes ------------------------------------------------------------
@@ -256,7 +263,7 @@ def noisy_embedding() -> tuple[Tensor, Tensor, Tensor]:
     torch.manual_seed(0)
     h, log_scale = 1.5 * torch.randn(40, 2), 0.5 * torch.randn(40, 2) - 0.5
     everyone = torch.arange(40)
-    right = energies(h, log_scale, Kind(), everyone, torch.randn(40, 2000, 2))
+    right = energies(h, log_scale, GAUSSIAN, everyone, torch.randn(40, 2000, 2))
     parents = right.fill_diagonal_(inf).argsort(1)[:, :3]
     return h, log_scale, torch.stack([everyone.repeat_interleave(3), parents.flatten()], 1)
 
@@ -264,7 +271,7 @@ def noisy_embedding() -> tuple[Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize("draws", [4, 20])
 def test_the_error_is_that_of_repetition(draws: int):
     h, log_scale, edges = noisy_embedding()
-    found = [evaluate(h, log_scale, Kind(), edges, draws=draws, seed=s) for s in range(60)]
+    found = [evaluate(h, log_scale, GAUSSIAN, edges, draws=draws, seed=s) for s in range(60)]
     for name in ("mean_average_precision", "mean_rank"):
         values = torch.tensor([getattr(f, name) for f in found], dtype=torch.float64)
         errors = torch.tensor([getattr(f, f"{name}_error") for f in found], dtype=torch.float64)
@@ -275,7 +282,7 @@ def test_the_error_is_that_of_repetition(draws: int):
 def test_results_sharpen_with_the_draws():
     h, log_scale, edges = noisy_embedding()
     few, many = (
-        [evaluate(h, log_scale, Kind(), edges, draws=draws, seed=s) for s in range(8)]
+        [evaluate(h, log_scale, GAUSSIAN, edges, draws=draws, seed=s) for s in range(8)]
         for draws in (4, 400)
     )
     for name in ("mean_average_precision_error", "mean_rank_error"):
@@ -285,16 +292,16 @@ def test_results_sharpen_with_the_draws():
 
 def test_the_same_seed_gives_the_same_numbers():
     h, log_scale, edges = noisy_embedding()
-    one = evaluate(h, log_scale, Kind(), edges, seed=3)
+    one = evaluate(h, log_scale, GAUSSIAN, edges, seed=3)
     torch.manual_seed(5)
-    assert evaluate(h, log_scale, Kind(), edges, seed=3) == one
-    assert evaluate(h, log_scale, Kind(), edges, seed=4) != one
+    assert evaluate(h, log_scale, GAUSSIAN, edges, seed=3) == one
+    assert evaluate(h, log_scale, GAUSSIAN, edges, seed=4) != one
 
 
 @pytest.mark.parametrize(("asked", "used"), [(1, 4), (4, 4), (9, 12), (50, 52)])
 def test_draws_come_in_two_halves_and_mirrored(asked: int, used: int):
     h, log_scale, edges = noisy_embedding()
-    assert evaluate(h, log_scale, Kind(), edges, draws=asked).draws == used
+    assert evaluate(h, log_scale, GAUSSIAN, edges, draws=asked).draws == used
 
 
 def test_points_are_ranked_without_error():

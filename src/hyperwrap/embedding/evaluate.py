@@ -15,16 +15,16 @@ estimated from two halves of the draws of each source: with ``x`` and ``y`` the 
 halves, the result of all has variance ``(x − y)²/4``. A NaN counts as ranked wrongly, a tie too.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from math import ceil
 
 import torch
 from torch import Tensor
 
-from hyperwrap.embedding.objective import Nodes
-from hyperwrap.embedding.train import Kind
+from hyperwrap.embedding.nodes import Nodes, NodeType
 from hyperwrap.errors import UserError
+from hyperwrap.training import Progress
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -49,16 +49,17 @@ class Evaluation:
 def evaluate(
     h: Tensor,
     log_scale: Tensor,
-    kind: Kind,
+    kind: NodeType,
     edges: Tensor,
     *,
     known: Tensor | None = None,
     sources: Tensor | None = None,
     draws: int = 50,
     seed: int = 0,
-    watch: Callable[[int, int], None] = lambda done, total: None,
-) -> Evaluation:
+) -> Generator[Progress, None, Evaluation]:
     """Ranks the parents that ``edges (E, 2)`` name for every source, or for the ``sources`` given.
+
+    A generator that reports how many sources are done, and returns an `Evaluation`.
 
     Args:
         h: tangent vectors of the centres, ``(N, n)``.
@@ -69,8 +70,7 @@ def evaluate(
             ranked among the nodes that are no known parents).
         sources: nodes to evaluate, all if not given; those without a parent are left out.
         draws: samples of each source, rounded up to a multiple of four; points need none.
-        seed: of the draws.
-        watch: called with how many sources are done, and of how many.
+        seed: random seed for the draws.
     """
     parents = _Parents(edges.to(h.device), len(h))
     others = parents if known is None else _Parents(torch.cat([edges, known]).to(h.device), len(h))
@@ -79,7 +79,7 @@ def evaluate(
     if not len(sources):
         raise UserError("Expected sources with parents to rank; got none. Give edges of them.")
     sources = sources[parents.count[sources].argsort()]
-    draws = 4 if kind.covariance == "none" else 4 * ceil(draws / 4)
+    draws = 4 if kind.point else 4 * ceil(draws / 4)
     random = torch.Generator(h.device).manual_seed(seed)
     totals, done = torch.zeros(5, dtype=torch.float64, device=h.device), 0
     for some in _chunks(sources, len(h)):
@@ -87,7 +87,7 @@ def evaluate(
         halves = [energies(h, log_scale, kind, some, _balanced(x)) for x in noise.unbind(1)]
         totals += _totals(halves, some, parents, others)
         done += len(some)
-        watch(done, len(sources))
+        yield Progress(done, len(sources))
     precision, rank, precision_2, rank_2, pairs = totals.tolist()
     return Evaluation(
         precision / len(sources),
@@ -138,26 +138,26 @@ def _ranked(
     return precision, torch.where(real, 1 + ahead, 0).sum(1), count
 
 
-def energies(h: Tensor, log_scale: Tensor, kind: Kind, sources: Tensor, noise: Tensor) -> Tensor:
+def energies(
+    h: Tensor, log_scale: Tensor, kind: NodeType, sources: Tensor, noise: Tensor
+) -> Tensor:
     """Minus the mean score of every node ``(b, N)``, for draws ``noise (b, s, n)`` of sources.
 
     For Gaussians it is ``KL(a‖c)`` plus what depends on the source ``a`` alone.
     """
     if h.is_cuda:
-        from hyperwrap.embedding.gpu import Kernels
+        from hyperwrap.kernels import triton_embedding as triton
 
-        return Kernels(kind).energies(h, log_scale, sources, noise)
-    space, law = kind.space, kind.law
-    nodes = Nodes(space.centres(h.T.contiguous()), log_scale.T.contiguous())
-    everyone = torch.arange(len(h))
+        return triton.energies(kind, h, log_scale, sources.to(torch.int32), noise)
+    nodes, draws = Nodes(h.T.contiguous(), log_scale.T.exp().contiguous()), noise.shape[1]
+    candidates = torch.arange(len(h)).view(1, 1, -1).split(max(1, _CPU_SCORES // draws), -1)
+    parts, at_once = [nodes.at(some) for some in candidates], _CPU_SCORES // (draws * len(h)) or 1
     rows = []
-    for source, eps in zip(sources, noise, strict=True):
-        anchor = nodes.at(source.view(1, 1))
-        draw = space.draw(anchor.centre, law.spread(anchor.log_scale) * eps.T.unsqueeze(-1))
-        parts = everyone.split(max(1, _CPU_SCORES // len(eps)))
-        scores = [law.score(space, draw, nodes.at(part.unsqueeze(0))).f for part in parts]
-        rows.append(-torch.cat(scores, 1).mean(0))
-    return torch.stack(rows)
+    for some, eps in zip(sources.split(at_once), noise.split(at_once), strict=True):
+        anchor, eps = nodes.at(some.view(-1, 1, 1)), eps.movedim(-1, 0).unsqueeze(-1)
+        scores = [kind.scores(anchor, eps, part)[0] for part in parts]
+        rows.append(-torch.cat(scores, -1).mean(1))
+    return torch.cat(rows)
 
 
 def _chunks(sources: Tensor, nodes: int) -> Iterator[Tensor]:

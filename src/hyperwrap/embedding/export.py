@@ -27,8 +27,8 @@ _COORDINATES: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def numpy(embedding: "Embedding", coordinates: Coordinates) -> NDArray[np.float64]:
-    """Centres in the given coordinates, a row a node."""
-    known = ["tangent"] if embedding.kind.geometry == "euclidean" else list(_COORDINATES)
+    """Centres in the given coordinates, one row per node."""
+    known = list(_COORDINATES) if embedding.kind.hyperbolic else ["tangent"]
     if coordinates not in known:
         raise UserError(f"Expected `coordinates` {' or '.join(known)}; got {coordinates!r}.")
     return _COORDINATES[coordinates](embedding.tangent.double()).numpy()
@@ -43,7 +43,7 @@ def keyed_vectors(embedding: "Embedding") -> Any:
         from gensim.models.poincare import (  # pyright: ignore[reportMissingImports]
             PoincareKeyedVectors,
         )
-    flat = embedding.kind.geometry == "euclidean"
+    flat = not embedding.kind.hyperbolic
     # In float64: the rim of the ball is where float32 has no digits left.
     vectors = (KeyedVectors if flat else PoincareKeyedVectors)(embedding.dim, 0, np.float64)  # pyright: ignore
     vectors.add_vectors(embedding.names, numpy(embedding, "tangent" if flat else "poincare"))
@@ -51,12 +51,12 @@ def keyed_vectors(embedding: "Embedding") -> Any:
 
 
 def parquet(embedding: "Embedding", path: Path) -> None:
-    """A row a node: its name, depth, entropy, tangent vector and scales."""
+    """One row per node: its name, radius, entropy, tangent vector and scales."""
     with needs_extra("export"):
         import pyarrow  # pyright: ignore[reportMissingImports]
         import pyarrow.parquet  # pyright: ignore[reportMissingImports]
-    columns: dict[str, Any] = {"name": embedding.names, "depth": embedding.depth().numpy()}
-    if embedding.kind.covariance != "none":
+    columns: dict[str, Any] = {"name": embedding.names, "radius": embedding.radius().numpy()}
+    if not embedding.kind.point:
         columns["entropy"] = embedding.entropy().numpy()
         columns |= _numbered("scale", embedding.scale)
     content = io.BytesIO()

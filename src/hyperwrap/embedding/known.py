@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from hyperwrap.embedding.spaces import taken
+from hyperwrap.embedding.nodes import taken
 
 __all__ = ["Known"]
 

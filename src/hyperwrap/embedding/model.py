@@ -1,42 +1,41 @@
 r"""`Embedding`: nodes with names, each a distribution in hyperbolic or Euclidean space.
 
 A node is ``G(μ, Σ)`` with ``μ = exp₀(h)``, ``Σ = diag σ²``. An embedding holds ``h``, as `tangent`,
-and ``σ``, as `scale`. Laws and distances are computed in float64: at radius 13 the coordinates of a
-point, of size ``e^13``, are held by float32 to a hundredth only.
+and ``σ``, as `scale`. Laws and distances are computed in float64.
 
 On disk an embedding is a folder:
 
-- ``nodes.txt``: the names, one a line, UTF-8. A name is anything but a line break and NUL.
+- ``nodes.txt``: the names, one per line, UTF-8. A name is anything but a line break and NUL.
 - ``config.json``: ``geometry``, ``covariance``, ``dim``, ``nodes``, and how it was trained.
 - ``embedding.safetensors``: ``tangent (N, n)``, ``scale (N, n)`` or ``(N, 1)``; 0 for points.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.distributions import Distribution, Independent, Normal, kl_divergence
+from torch.distributions import Distribution, Independent, kl_divergence
 
-from hyperwrap import lorentz
 from hyperwrap.distributions import KLEstimate, WrappedNormal, estimate_kl
 from hyperwrap.embedding import export
 from hyperwrap.embedding.evaluate import Evaluation, evaluate
 from hyperwrap.embedding.export import Coordinates
+from hyperwrap.embedding.nodes import Covariance, Geometry, NodeType, node_type
 from hyperwrap.embedding.query import Index, closest_names, shortlist
-from hyperwrap.embedding.train import Kind
-from hyperwrap.errors import UserError
+from hyperwrap.errors import UnknownNodeError, UserError
 from hyperwrap.files import as_json, read_tensors, write_tensors, write_whole
 from hyperwrap.graphs.catalogue import graph
 from hyperwrap.graphs.hierarchy import Hierarchy
+from hyperwrap.training import Progress, finished
 
 __all__ = ["Embedding", "Match"]
 
@@ -61,7 +60,7 @@ class Embedding:
     of shape ``(k,)``.
 
     Args:
-        names: one a node, all different.
+        names: one per node, all different.
         tangent: ``(N, n)``, the tangent vectors ``h`` at the origin with ``μ = exp₀(h)``; in
             Euclidean geometry the means themselves.
         scale: the standard deviations ``σ``, ``(N, n)``; ``(N, 1)`` where covariance is ``scalar``.
@@ -84,18 +83,17 @@ class Embedding:
         names: Iterable[str],
         tangent: Tensor,
         scale: Tensor,
-        geometry: Literal["hyperbolic", "euclidean"] = "hyperbolic",
-        covariance: Literal["diagonal", "scalar", "none"] = "diagonal",
+        geometry: Geometry = "hyperbolic",
+        covariance: Covariance = "diagonal",
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        self.kind = Kind(geometry, covariance)
+        self.kind = node_type(geometry, covariance)
         self.names = Hierarchy(names, []).names  # which checks them
         self.tangent, self.scale = _checked(tangent, scale, len(self.names), self.kind)
         self.config = dict(config or {})
 
     def __repr__(self) -> str:
-        kind = f"{self.kind.geometry}, {self.kind.covariance}"
-        return f"Embedding({len(self):,} nodes, n={self.dim}, {kind})"
+        return f"Embedding({len(self):,} nodes, n={self.dim}, {self.kind})"
 
     def __len__(self) -> int:
         return len(self.names)
@@ -128,7 +126,7 @@ class Embedding:
         except (KeyError, TypeError):
             near = [repr(other) for other in closest_names(str(name), self.names)]
             hint = f"The closest names are: {', '.join(near)}." if near else "None is close to it."
-            raise UserError(f"Expected the name of a node; got {name!r}. {hint}") from None
+            raise UnknownNodeError(f"Expected the name of a node; got {name!r}. {hint}") from None
 
     # --- distributions ---------------------------------------------------------------------------
 
@@ -137,19 +135,7 @@ class Embedding:
         return self._law(self.nodes(names))
 
     def _law(self, nodes: Tensor) -> WrappedNormal | Independent:
-        self._require_distributions()
-        h, scale = self.tangent[nodes].double(), self.scale[nodes].double()
-        scale = scale.expand_as(h)
-        if self.kind.geometry == "euclidean":
-            return Independent(Normal(h, scale), 1)
-        return WrappedNormal(lorentz.exp0(h), scale)
-
-    def _require_distributions(self) -> None:
-        if self.kind.covariance == "none":
-            raise UserError(
-                "Expected nodes that are distributions; those of this embedding are points. "
-                "Use `neighbours` or `depth`, or embed with covariance diagonal or scalar."
-            )
+        return self.kind.law(self.tangent[nodes].double(), self.scale[nodes].double())
 
     def kl(self, a: Names, b: Names, num_samples: int = 1024) -> KLEstimate:
         """``KL(a‖b)`` with its standard error; lists are taken pair by pair, a name with all.
@@ -171,7 +157,7 @@ class Embedding:
         parts = [self._law(some).entropy() for some in nodes.reshape(-1).split(_NODES_AT_ONCE)]
         return torch.cat(parts).view(nodes.shape)
 
-    def depth(self, names: Names | None = None) -> Tensor:
+    def radius(self, names: Names | None = None) -> Tensor:
         """How far the centres are from the origin; what is specific tends to lie far out."""
         return self.tangent[self.nodes(names)].double().norm(dim=-1)
 
@@ -196,10 +182,10 @@ class Embedding:
         child to spread it. The divergences are those of `torch.distributions.kl_divergence`, the
         same at every call.
         """
-        self._require_distributions()
         node, count = self._node(name), max(_SHORTLIST, 10 * _at_least_1(topn))
+        own = self._law(torch.tensor(node))
         near = shortlist(self.tangent, self._log_scale, self.kind, node, count)
-        own, laws = self._law(torch.tensor(node)), self._law(near)
+        laws = self._law(near)
         divergence = kl_divergence(own, laws)
         if covering:
             covers = divergence < kl_divergence(laws, own)
@@ -213,11 +199,20 @@ class Embedding:
 
     @property
     def _log_scale(self) -> Tensor:
-        return torch.zeros_like(self.scale) if self.kind.covariance == "none" else self.scale.log()
+        return torch.zeros_like(self.scale) if self.kind.point else self.scale.log()
 
     # --- how good it is --------------------------------------------------------------------------
 
-    def evaluate(
+    def evaluate(self, edges: Any, **options: Any) -> Evaluation:
+        """Mean average precision and mean rank of the true parents: `evaluating`, run to its end.
+
+        >>> pets = hw.embed({"puppy": "dog", "dog": "animal"}, dim=2, closure=True, epochs=100)
+        >>> pets.evaluate({"puppy": "dog", "dog": "animal"}, closure=True).pairs
+        3
+        """
+        return finished(self.evaluating(edges, **options))
+
+    def evaluating(
         self,
         edges: Any,
         *,
@@ -228,9 +223,8 @@ class Embedding:
         draws: int = 50,
         seed: int = 0,
         device: torch.device | str | None = None,
-        watch: Callable[[int, int], None] = lambda done, total: None,
-    ) -> Evaluation:
-        """Mean average precision and mean rank of the true parents: see `evaluate.evaluate`.
+    ) -> Generator[Progress, None, Evaluation]:
+        """A generator that reports how many nodes are done; it returns an `Evaluation`.
 
         Args:
             edges: child and parent, by name, in anything that `hw.embed` takes.
@@ -239,9 +233,8 @@ class Embedding:
             known: edges that are true as well; they are left out of the ranking.
             sources: how many nodes to evaluate, drawn at random; all, if not given.
             draws: samples of each node, rounded up to a multiple of four.
-            seed: of both.
-            device: where to; a GPU, if there is one.
-            watch: called with how many nodes are done, and of how many.
+            seed: random seed for both.
+            device: where to compute; a GPU, if there is one.
         """
         device = the_device(device)
         pairs = self._pairs(edges, closure=closure, undirected=undirected)
@@ -254,7 +247,6 @@ class Embedding:
             sources=None if sources is None else sample_of_sources(pairs, sources, seed),
             draws=draws,
             seed=seed,
-            watch=watch,
         )
 
     def link_prediction(self, held_out: Any, known: Any, **options: Any) -> Evaluation:
@@ -303,7 +295,7 @@ class Embedding:
         return export.keyed_vectors(self)
 
     def to_parquet(self, path: str | PathLike[str]) -> None:
-        """A table with a row a node: name, depth, entropy, scales and tangent vector."""
+        """A table with one row per node: name, radius, entropy, scales and tangent vector."""
         export.parquet(self, Path(path))
 
     # --- on disk ---------------------------------------------------------------------------------
@@ -385,7 +377,7 @@ def _kl(p: Distribution, q: Distribution, num_samples: int) -> KLEstimate:
     return KLEstimate(exact, torch.zeros_like(exact))
 
 
-def _checked(tangent: Tensor, scale: Tensor, nodes: int, kind: Kind) -> tuple[Tensor, Tensor]:
+def _checked(tangent: Tensor, scale: Tensor, nodes: int, kind: NodeType) -> tuple[Tensor, Tensor]:
     """Both on the CPU, or an error that says which is wrong."""
     if tangent.dim() != 2 or len(tangent) != nodes or tangent.shape[1] < 1:
         raise UserError(f"Expected `tangent` of shape ({nodes}, n); got {tuple(tangent.shape)}.")
@@ -395,7 +387,7 @@ def _checked(tangent: Tensor, scale: Tensor, nodes: int, kind: Kind) -> tuple[Te
     tangent, scale = tangent.detach().cpu(), scale.detach().cpu()
     if not bool(torch.isfinite(tangent).all() and torch.isfinite(scale).all()):
         raise UserError("Expected finite `tangent` and `scale`; got NaN or inf.")
-    if kind.covariance != "none" and not bool((scale > 0).all()):
+    if not kind.point and not bool((scale > 0).all()):
         raise UserError(f"Expected positive `scale`; got {scale.min().item():g}.")
     return tangent, scale
 
@@ -419,7 +411,7 @@ def _require_files(folder: Path) -> None:
         _read_config(folder)  # it may be a training of something else
         raise UserError(
             f"Expected an embedding in {folder}; its training has not come to an end. "
-            "Go on with it: hyperwrap embed with the same options, and --resume."
+            "Resume it, with the same edges and options."
         )
     if missing:
         raise _not_whole(folder, f"it has no {missing[0]}")
@@ -436,7 +428,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     content = _read(folder / "config.json")
     try:
         config = json.loads(content)
-        Kind(config["geometry"], config["covariance"])
+        node_type(config["geometry"], config["covariance"])
     except (ValueError, KeyError, TypeError, UserError):
         raise _not_whole(folder, "its config.json is of something else") from None
     return config

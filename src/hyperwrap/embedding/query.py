@@ -4,7 +4,7 @@ r"""Finding nodes: by the distance of their centres, by energy, by name.
 turned, and ``|x|² − d(x, y)² = ⟨(2x, −1), (y, |y|²)⟩`` is one too: in both spaces the nearest nodes
 are those with the largest inner product, which FAISS finds fast. But FAISS works in float32, and at
 radius 13 the products are sums of numbers of size ``e^26``, so that distances below 9 drown. So
-FAISS only proposes: distances in float64, from `spaces`, decide, and a bound on the rounding errors
+FAISS only proposes: distances in float64 decide, and a bound on the rounding errors
 says whether a node that was not proposed might be nearer. While one might, more are asked for, and
 in the end all are looked at. With FAISS or without, the answer is the same.
 
@@ -24,8 +24,7 @@ from torch import Tensor
 
 from hyperwrap import lorentz
 from hyperwrap.embedding.evaluate import energies
-from hyperwrap.embedding.objective import Nodes
-from hyperwrap.embedding.train import Kind
+from hyperwrap.embedding.nodes import Geometry, Nodes, NodeType, node_type
 
 __all__ = ["Found", "Index", "closest_names", "shortlist"]
 
@@ -58,8 +57,8 @@ class Index:
     Found(nodes=tensor([[0, 2]]), distance=tensor([[1., 2.]], dtype=torch.float64))
     """
 
-    def __init__(self, h: Tensor, geometry: Any, *, use_faiss: bool | None = None) -> None:
-        self.h, self.kind = h.double(), Kind(geometry, "none")
+    def __init__(self, h: Tensor, geometry: Geometry, *, use_faiss: bool | None = None) -> None:
+        self.h, self.kind = h.double(), node_type(geometry, "none")
         self.use_faiss = find_spec("faiss") is not None if use_faiss is None else use_faiss
 
     def __len__(self) -> int:
@@ -113,14 +112,9 @@ class Index:
 
     def distances(self, nodes: Tensor, others: Tensor) -> Tensor:
         """From each of ``nodes (q,)`` to its own ``others (q, k)``, in float64."""
-        space = self.kind.space
-        here, there = self._nodes.at(nodes.unsqueeze(1)), self._nodes.at(others)
-        draw = space.draw(here.centre, torch.zeros_like(here.centre.m))
-        return -self.kind.law.score(space, draw, there).f
-
-    @cached_property
-    def _nodes(self) -> Nodes:
-        return Nodes(self.kind.space.centres(self.h.T), self.h.T[:1])
+        everyone = Nodes(self.h.T, self.h.T[:1])
+        here, there = everyone.at(nodes.unsqueeze(1)), everyone.at(others)
+        return -self.kind.scores(here, torch.zeros_like(here.h), there)[0]
 
     # --- as inner products -----------------------------------------------------------------------
 
@@ -134,19 +128,19 @@ class Index:
 
     @cached_property
     def _stored(self) -> Tensor:
-        if self.kind.geometry == "hyperbolic":
+        if self.kind.hyperbolic:
             return lorentz.exp0(self.h)
         return torch.cat([self.h, self.h.square().sum(1, keepdim=True)], 1)
 
     def _asked(self, nodes: Tensor) -> Tensor:
         """What to multiply `_stored` with to get `_products`."""
-        if self.kind.geometry == "hyperbolic":
+        if self.kind.hyperbolic:
             time, space = self._stored[nodes].tensor_split([1], 1)
             return torch.cat([-time, space], 1)
         return torch.cat([2 * self.h[nodes], -torch.ones(len(nodes), 1)], 1)
 
     def _products(self, nodes: Tensor, distance: Tensor) -> Tensor:
-        if self.kind.geometry == "hyperbolic":
+        if self.kind.hyperbolic:
             return -distance.cosh()
         return self.h[nodes].square().sum(1) - distance.square()
 
@@ -164,7 +158,7 @@ def _fill(found: Found, rows: Tensor, nodes: Tensor, distance: Tensor) -> None:
 # --- by energy -----------------------------------------------------------------------------------
 
 
-def shortlist(h: Tensor, log_scale: Tensor, kind: Kind, node: int, count: int) -> Tensor:
+def shortlist(h: Tensor, log_scale: Tensor, kind: NodeType, node: int, count: int) -> Tensor:
     """The ``count`` nodes ``c`` with about the least ``KL(node‖c)``, the node itself left out."""
     noise = torch.randn(_PAIRS, h.shape[1], generator=torch.Generator().manual_seed(0))
     noise = torch.cat([noise, -noise]).unsqueeze(0)

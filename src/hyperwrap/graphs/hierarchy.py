@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hyperwrap.errors import UserError
+from hyperwrap.errors import UnknownNodeError, UserError
 
 __all__ = ["Hierarchy", "Split"]
 
@@ -66,15 +66,15 @@ class Hierarchy:
 
         >>> Hierarchy(["animal", "dog"], [[1, 0]]).index("dgo")
         Traceback (most recent call last):
-        hyperwrap.errors.UserError: Expected the name of a node; got 'dgo'. The closest names are:
-        dog.
+        hyperwrap.errors.UnknownNodeError: Expected the name of a node; got 'dgo'. The closest
+        names are: dog.
         """
         try:
             return self.names.index(name)
         except ValueError:
             near = ", ".join(difflib.get_close_matches(name, self.names))
             hint = f"The closest names are: {near}." if near else "No name is close to it."
-            raise UserError(f"Expected the name of a node; got {name!r}. {hint}") from None
+            raise UnknownNodeError(f"Expected the name of a node; got {name!r}. {hint}") from None
 
     def roots(self) -> Ints:
         """Indices of the nodes without a parent."""

@@ -1,0 +1,196 @@
+"""What a node is: a Gaussian or a point, in hyperbolic or in Euclidean space.
+
+A `NodeType` knows how a draw from one node scores under others, how a centre moves, and which law
+users get. A Gaussian scores a draw by its log-density, so that differences of scores estimate
+differences of ``KL(a‖c)``; a point scores another by minus their distance.
+
+Centres ``μ = exp₀(h)`` are held as ``h``. Their gradients and the steps taken with them are in the
+*frames* of the nodes (see `hyperwrap.kernels.pairwise`), where they are of ordinary size at any
+radius.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.distributions import Independent, Normal
+
+from hyperwrap import kernels
+from hyperwrap.distributions import WrappedNormal
+from hyperwrap.embedding.recipe import EUCLIDEAN, POINT, Recipe
+from hyperwrap.errors import UserError
+
+__all__ = ["Covariance", "Geometry", "NodeType", "Nodes", "node_type"]
+
+Geometry = Literal["hyperbolic", "euclidean"]
+Covariance = Literal["diagonal", "scalar", "none"]
+
+
+class Nodes(NamedTuple):
+    """Centres and scales, coordinates first, so that each is a contiguous plane."""
+
+    h: Tensor
+    """``(n, ...)``."""
+    scale: Tensor
+    """``(n or 1, ...)``; points have it and do not use it."""
+
+    def at(self, nodes: Tensor) -> "Nodes":
+        """Those of some nodes, ``(n, *nodes.shape)``."""
+        return Nodes(taken(self.h, nodes), taken(self.scale, nodes))
+
+
+def taken(x: Tensor, nodes: Tensor) -> Tensor:
+    """``x[..., nodes]``, a few times as fast."""
+    return x.index_select(-1, nodes.flatten()).unflatten(-1, nodes.shape)
+
+
+@dataclass(frozen=True)
+class NodeType(ABC):
+    """A kind of node; `node_type` makes one from what users write."""
+
+    geometry: Geometry
+    covariance: Covariance
+
+    hyperbolic = False
+    point = False
+    reach = inf
+    """The largest distance of a centre from the origin that float32 serves."""
+    recipe = Recipe()
+    """How it is best trained."""
+
+    def __str__(self) -> str:
+        return f"{self.geometry}, {self.covariance}"
+
+    def columns(self, dim: int) -> int:
+        """How many scales a node has."""
+        return dim if self.covariance == "diagonal" else 1
+
+    @abstractmethod
+    def scores(self, anchor: Nodes, noise: Tensor, *seen: Nodes) -> list[Tensor]:
+        """How draws from the anchors, given by white noise ``(n, ...)``, score under each of the
+        nodes that see them: ``(...)``, but for a constant.
+
+        All shapes broadcast. Gradients of centres are in their frames.
+        """
+
+    @abstractmethod
+    def move(self, h: Tensor, delta: Tensor) -> Tensor:
+        """Tangent vectors ``(N, n)`` of centres moved by ``δ (N, n)`` in their frames."""
+
+    @abstractmethod
+    def from_frame(self, h: Tensor, grad: Tensor) -> Tensor:
+        """``∂f/∂h (N, n)`` from a gradient ``(N, n)`` in the frames."""
+
+    @abstractmethod
+    def law(self, h: Tensor, scale: Tensor) -> WrappedNormal | Independent:
+        """The distributions of nodes ``(..., n)``; a `UserError` where nodes are points."""
+
+
+class _Hyperbolic(NodeType, ABC):
+    hyperbolic = True
+    reach = 40.0
+
+    def move(self, h: Tensor, delta: Tensor) -> Tensor:
+        return kernels.moved(h.T, delta.T).T
+
+    def from_frame(self, h: Tensor, grad: Tensor) -> Tensor:
+        return kernels.from_frame(h.T, grad.T).T
+
+
+class _Euclidean(NodeType, ABC):
+    def move(self, h: Tensor, delta: Tensor) -> Tensor:
+        return h + delta
+
+    def from_frame(self, h: Tensor, grad: Tensor) -> Tensor:
+        return grad
+
+
+class _Point(NodeType, ABC):
+    point = True
+    recipe = POINT
+
+    def law(self, h: Tensor, scale: Tensor) -> WrappedNormal | Independent:
+        raise UserError(
+            "Expected nodes that are distributions; those of this embedding are points. "
+            "Use `neighbours` or `radius`, or embed with covariance diagonal or scalar."
+        )
+
+
+class HyperbolicGaussian(_Hyperbolic):
+    """``G(exp₀(h), diag σ²)``."""
+
+    def scores(self, anchor: Nodes, noise: Tensor, *seen: Nodes) -> list[Tensor]:
+        return kernels.pairwise_log_prob(anchor.h, anchor.scale * noise, *seen, in_frames=True)
+
+    def law(self, h: Tensor, scale: Tensor) -> WrappedNormal:
+        return WrappedNormal(tangent=h, scale=scale)
+
+
+class EuclideanGaussian(_Euclidean):
+    """``N(h, diag σ²)``."""
+
+    recipe = EUCLIDEAN
+
+    def scores(self, anchor: Nodes, noise: Tensor, *seen: Nodes) -> list[Tensor]:
+        z = anchor.h + anchor.scale * noise
+        return [_normal_log_prob(z, nodes) for nodes in seen]
+
+    def law(self, h: Tensor, scale: Tensor) -> Independent:
+        return Independent(Normal(h, scale.expand_as(h)), 1)
+
+
+def _normal_log_prob(z: Tensor, nodes: Nodes) -> Tensor:
+    v = (z - nodes.h) / nodes.scale
+    log_scales = nodes.scale.log().sum(0) * (len(v) / len(nodes.scale))
+    return -0.5 * (v * v).sum(0) - log_scales
+
+
+class HyperbolicPoint(_Hyperbolic, _Point):
+    """``exp₀(h)``, scored by minus the distance (Nickel & Kiela, 2017)."""
+
+    def scores(self, anchor: Nodes, noise: Tensor, *seen: Nodes) -> list[Tensor]:
+        t, centres = torch.zeros_like(anchor.h), [nodes.h for nodes in seen]
+        return [-d for d in kernels.pairwise_dist(anchor.h, t, *centres, in_frames=True)]
+
+
+class EuclideanPoint(_Euclidean, _Point):
+    """``h``, scored by minus the distance."""
+
+    def scores(self, anchor: Nodes, noise: Tensor, *seen: Nodes) -> list[Tensor]:
+        return [-torch.linalg.vector_norm(anchor.h - nodes.h, dim=0) for nodes in seen]
+
+
+_TYPES: Mapping[Geometry, Mapping[Covariance, type[NodeType]]] = {
+    "hyperbolic": {
+        "diagonal": HyperbolicGaussian,
+        "scalar": HyperbolicGaussian,
+        "none": HyperbolicPoint,
+    },
+    "euclidean": {
+        "diagonal": EuclideanGaussian,
+        "scalar": EuclideanGaussian,
+        "none": EuclideanPoint,
+    },
+}
+
+
+def node_type(geometry: Geometry = "hyperbolic", covariance: Covariance = "diagonal") -> NodeType:
+    """The type of node that users name so.
+
+    Args:
+        geometry: ``hyperbolic`` or ``euclidean``.
+        covariance: ``diagonal``, one scale per direction; ``scalar``, one scale per node; or
+            ``none``, nodes are points.
+
+    >>> print(node_type("euclidean", "scalar"))
+    euclidean, scalar
+    """
+    if geometry not in _TYPES:
+        raise UserError(f"Expected `geometry` hyperbolic or euclidean; got {geometry!r}.")
+    if covariance not in _TYPES[geometry]:
+        raise UserError(f"Expected `covariance` diagonal, scalar or none; got {covariance!r}.")
+    return _TYPES[geometry][covariance](geometry, covariance)
