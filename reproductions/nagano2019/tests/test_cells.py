@@ -4,6 +4,7 @@ import json
 import struct
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import h5py
@@ -18,12 +19,14 @@ from scipy.stats import spearmanr
 import hyperwrap as hw
 from hyperwrap.errors import UserError
 from hyperwrap.graphs.wheels import data_folder
-from hyperwrap.runs import Row, Run
+from hyperwrap.runs import Run
+from hyperwrap.training import finished as finish
 from nagano2019 import cells
 from nagano2019 import figures as plot
-from nagano2019.cells import Job, Outcome, Protocol
+from nagano2019.cells import Protocol
 from nagano2019.data import cells as data
 from nagano2019.data.cells import Cells
+from nagano2019.grid import Outcome
 
 # --- an ExpressionSet as R saves it --------------------------------------------------------------
 # The bytes of R's own format, version 2 (R internals, "Serialization formats"); rdata reads S4
@@ -142,19 +145,13 @@ def test_what_to_do_without_the_embryos(folder: Path):
     assert str(folder / "guo_norm.rda") in str(error.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"nonsense", EMBRYO[:-100]])
-def test_a_file_that_is_no_expression_set(folder: Path, content: bytes):
+def test_files_that_are_no_expression_set(folder: Path):
     path = folder / "guo_norm.rda"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=r"Expected a table of cells in .* cannot be read"):
-        data.mouse_embryo()
-
-
-def test_another_object_of_r(folder: Path):
-    path = folder / "other.rda"
     rdata.write_rda(path, {"numbers": np.arange(3.0)})
-    with pytest.raises(UserError, match="cannot be read"):
-        data.mouse_embryo(path)
+    for content in (b"", b"nonsense", EMBRYO[:-100], path.read_bytes()):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"Expected a table of cells in .* cannot be read"):
+            data.mouse_embryo()
 
 
 # --- blood ---------------------------------------------------------------------------------------
@@ -198,10 +195,10 @@ def test_other_blood_is_refused(folder: Path):
         data.blood(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"nonsense", h5ad(X, [0] * 4, [b"a"])[:3000]])
-def test_a_file_that_is_no_h5ad(folder: Path, content: bytes):
-    with pytest.raises(UserError, match=r"Expected a table of cells in .* cannot be read"):
-        data.blood(wheel(folder, content))
+def test_files_that_are_no_h5ad(folder: Path):
+    for content in (b"", b"nonsense", h5ad(X, [0] * 4, [b"a"])[:3000]):
+        with pytest.raises(UserError, match=r"Expected a table of cells in .* cannot be read"):
+            data.blood(wheel(folder, content))
 
 
 # --- the real ones, where they are ---------------------------------------------------------------
@@ -243,71 +240,59 @@ MOUSE = tiny(4, 0)
 BLOOD = tiny(3, 1)._replace(labels=np.repeat(np.arange(3), 12), kinds=["T", "B", "NK"])
 
 
-def reproduce(folder: Path, seed: int = 0, **options) -> tuple[list[Row], list[Path]]:
-    run = Run(folder, "hyperwrap reproduce cells", seed)
-    return cells.reproduce(run, MOUSE, BLOOD, protocol=TINY, processes=1, **options)
+def reproducing(folder: Path, seed: int = 0):
+    run = Run(folder, "hyperwrap reproduce cells", cells.config(seed, TINY))
+    return cells.reproducing(run, MOUSE, BLOOD, TINY, processes=1)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cells")
-    reproduce(folder)
+    finish(reproducing(folder))
     return folder
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return json.loads((folder / "results.json").read_text())["rows"]
 
 
 def test_a_run_leaves_results_figures_and_places(finished: Path):
     names = ("mouse_embryo", "blood", "radius")
     figures = {f"{name}.{form}" for name in names for form in ("png", "pdf")}
-    others = {"results.json", "table.md", "places.safetensors", "models.jsonl"}
+    others = {"cells", "config.json", "results.json", "table.md"}
     assert {file.name for file in finished.iterdir()} == figures | others
     for name in names:
         assert imread(finished / f"{name}.png")[..., :3].std() > 0.05
-        assert (finished / f"{name}.pdf").read_bytes().startswith(b"%PDF")
-    places = load_file(finished / "places.safetensors")
-    assert {name: z.shape for name, z in places.items()} == {
-        "mouse embryo vanilla": (48, 2),
-        "mouse embryo hyperbolic": (48, 2),
-        "blood vanilla": (36, 2),
-        "blood hyperbolic": (36, 2),
-    }
-    assert np.linalg.norm(places["blood hyperbolic"], axis=1).max() < 1
+    places = load_file(finished / "cells" / "blood-hyperbolic-all-cells.safetensors")["places"]
+    assert places.shape == (36, 2)
+    assert np.linalg.norm(places, axis=1).max() < 1
 
 
 def test_results_hold_every_method_of_both_tables(finished: Path):
-    rows = json.loads((finished / "results.json").read_text())["rows"]
     columns = {
         "mouse embryo": ["LL gain", "origin", "2-cell", "stage"],
         "blood": ["kind"],
     }
-    assert [(row["row"], row["column"]) for row in rows] == [
+    assert [(row["row"], row["column"]) for row in rows(finished)] == [
         (f"{table}: {method}", column)
         for table, names in columns.items()
         for method in ("genes", "factor analysis", "vanilla", "hyperbolic")
         for column in names
     ]
-    found = {(row["row"], row["column"]): row for row in rows}
+    found = {(row["row"], row["column"]): row for row in rows(finished)}
     assert found["mouse embryo: genes", "LL gain"]["mean"] is None
     assert found["mouse embryo: factor analysis", "LL gain"]["mean"] == 0
     assert found["mouse embryo: genes", "stage"]["mean"] == 1
     assert found["mouse embryo: genes", "2-cell"]["mean"] > 0.9
-    assert {row["seeds"] for row in rows} == {2}
-
-
-def test_every_model_has_its_line(finished: Path):
-    lines = [json.loads(line) for line in (finished / "models.jsonl").read_text().splitlines()]
-    assert len(lines) == 32
-    assert lines[0].keys() == {"table", "method", "seed", "fold", "LL", "origin", "2-cell", "stage"}
-    assert lines[0]["LL"] is None
-    assert lines[-1].keys() == {"table", "method", "seed", "fold", "kind"}
-    rows = json.loads((finished / "results.json").read_text())["rows"]
-    kind = next(row["mean"] for row in rows if row["row"] == "blood: hyperbolic")
-    mine = [line["kind"] for line in lines[-4:]]
-    assert kind == pytest.approx(np.mean(mine))
+    assert {row["seeds"] for row in found.values() if row["mean"] is not None} == {2}
+    files = sorted((finished / "cells").glob("blood-hyperbolic-seed-*.json"))
+    folds = [json.loads(file.read_text())["scores"]["kind"] for file in files]
+    assert found["blood: hyperbolic", "kind"]["mean"] == pytest.approx(np.mean(folds))
 
 
 def test_seen_from_the_root_distances_stay_and_the_root_is_at_0():
     y, labels = 0.5 * np.random.default_rng(0).normal(size=(9, 2)).clip(-1, 1), np.arange(9) // 3
-    moved = cells._from_the_root(y, labels)
+    moved = cells.from_the_root(y, labels)
     assert np.linalg.norm(moved[:3], axis=1).min() < 1e-12
     before, after = (hw.charts.from_poincare(torch.from_numpy(each)) for each in (y, moved))
     np.testing.assert_allclose(
@@ -316,35 +301,29 @@ def test_seen_from_the_root_distances_stay_and_the_root_is_at_0():
 
 
 def test_same_seed_same_numbers(finished: Path, tmp_path: Path):
-    seen: list[tuple[int, int]] = []
-    again, _ = reproduce(tmp_path / "0", watch=lambda done, of: seen.append((done, of)))
-    other, _ = reproduce(tmp_path / "1", seed=2)
-    rows = json.loads((finished / "results.json").read_text())["rows"]
-    assert [row.mean for row in again] == [row["mean"] for row in rows]
-    assert [row.mean for row in other] != [row.mean for row in again]
-    assert seen == [(i + 1, 32) for i in range(32)]
-
-
-def test_no_cell_is_measured_by_a_model_that_saw_it():
-    parts = [cells._split(MOUSE, Job("mouse embryo", "genes", 0, fold), 3) for fold in range(3)]
-    for train, test in parts:
-        assert not set(train) & set(test)
-    assert sorted(np.concatenate([test for _, test in parts])) == list(range(48))
+    seen = [(now.done, now.total) for now in reproducing(tmp_path / "0")]
+    assert seen == [(i + 1, 20) for i in range(20)]  # 2 tables, 4 methods, 2 seeds; 4 places
+    assert rows(tmp_path / "0") == rows(finished)
+    finish(reproducing(tmp_path / "1", seed=2))
+    assert rows(tmp_path / "1") != rows(finished)
 
 
 def test_measures_against_distances_written_out():
     """Hyperbolic: ``arccosh`` of the Lorentz product; every loop by hand."""
-    job = Job("mouse embryo", "hyperbolic", 0, 1)
-    outcome = cells.measure(job, MOUSE, TINY)
-    train, test = cells._split(MOUSE, job, 2)
-    model = cells.METHODS["hyperbolic"](TINY.steps, cells._mixed(0, 1)).fit(MOUSE.x[train])
+    fits = cells.Fits("mouse embryo", "hyperbolic", 0, MOUSE, TINY)
+    outcome = finish(fits.measure(Path()))
+    parts = list(fits.splits())
+    assert sorted(np.concatenate([test for _, test in parts])) == list(range(48))
+    train, test = parts[1]
+    assert not set(train) & set(test)
+    model = cells.METHODS["hyperbolic"](TINY.steps, cells.mixed(0, 1)).fit(MOUSE.x[train])
     z, held = model.transform(MOUSE.x[train]), model.transform(MOUSE.x[test])
 
     def d(a: np.ndarray, b: np.ndarray) -> float:
         return np.arccosh(max(1.0, a[0] * b[0] - a[1:] @ b[1:]))
 
     radii = [np.arccosh(each[0]) for each in held]
-    np.testing.assert_allclose(outcome.radii, radii, rtol=1e-5)
+    np.testing.assert_allclose(outcome.tensors["radii"][test], radii, rtol=1e-5)
     first = [each for each, label in zip(z, MOUSE.labels[train], strict=True) if label == 2]
     root = min(first, key=lambda a: sum(d(a, b) for b in first))
     from_root = [d(each, root) for each in held]
@@ -354,27 +333,27 @@ def test_measures_against_distances_written_out():
         near = np.argsort([d(each, b) for b in z])[:3]
         kinds, votes = np.unique(MOUSE.labels[train][near], return_counts=True)
         hits.append(kinds[votes.argmax()] == stage)
-    assert outcome.values["origin"] == pytest.approx(spearmanr(radii, stages)[0])
-    assert outcome.values["2-cell"] == pytest.approx(spearmanr(from_root, stages)[0])
-    assert outcome.values["stage"] == pytest.approx(np.mean(hits))
-    assert outcome.values["LL"] == model.score(MOUSE.x[test])
-    np.testing.assert_array_equal(outcome.held_back, test)
+    values = {name: each[1] for name, each in outcome.scores.items()}
+    assert values["origin"] == pytest.approx(spearmanr(radii, stages)[0])
+    assert values["2-cell"] == pytest.approx(spearmanr(from_root, stages)[0])
+    assert values["stage"] == pytest.approx(np.mean(hits))
+    assert values["LL"] == model.score(MOUSE.x[test])
 
 
 def test_table_averages_folds_first_and_takes_the_linear_model_off():
     found = {}
-    for table, columns in cells._COLUMNS.items():
+    for table, data_ in (("mouse embryo", MOUSE), ("blood", BLOOD)):
         for method in cells.METHODS:
-            for seed, fold in ((0, 0), (0, 1), (1, 0), (1, 1)):
-                value = 10.0 * seed + fold + 5 * (method == "hyperbolic")
-                values = dict.fromkeys([*columns, "LL"], value)
-                empty = np.zeros(0, np.int64), np.zeros(0)
-                found[Job(table, method, seed, fold)] = Outcome(values, *empty)
-    rows = {(row.row, row.column): row for row in cells.table(found)}
-    origin = rows["mouse embryo: hyperbolic", "origin"]
+            for seed in (0, 1):
+                folds = [10.0 * seed + fold + 5 * (method == "hyperbolic") for fold in (0, 1)]
+                names = ("LL", "origin", "2-cell", "stage", "kind")
+                fits = cells.Fits(table, method, seed, data_, TINY)
+                found[fits] = Outcome(dict.fromkeys(names, folds))
+    table = {(row.row, row.column): row for row in cells.table(found)}
+    origin = table["mouse embryo: hyperbolic", "origin"]
     assert origin.mean == pytest.approx(np.mean([5.5, 15.5]))
     assert origin.sd == pytest.approx(np.std([5.5, 15.5], ddof=1))
-    gain = rows["mouse embryo: hyperbolic", "LL gain"]
+    gain = table["mouse embryo: hyperbolic", "LL gain"]
     assert (gain.mean, gain.sd) == (5, 0)
 
 
@@ -421,7 +400,6 @@ def test_boxes_are_of_the_values_of_each_label():
 def test_hyperbolic_twin_differs_by_geometry_alone():
     one, other = (cells.METHODS[name](7, 3).get_params() for name in ("vanilla", "hyperbolic"))
     assert {name for name in one if one[name] != other[name]} == {"geometry"}
-    assert torch.get_num_threads() == 1
-    assert hw.HyperbolicVAE(2).get_params() | {"steps": 7, "random_state": 3} == other | {
+    assert hw.HyperbolicVAE(2).get_params() | {"max_iter": 7, "random_state": 3} == other | {
         "coordinates": "poincare"
     }

@@ -8,8 +8,10 @@ import pickle
 import subprocess
 import zipfile
 from dataclasses import replace
+from functools import partialmethod
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,20 +22,19 @@ from typer.testing import CliRunner
 from hyperwrap.cli import main
 from hyperwrap.errors import UserError
 from hyperwrap.graphs import wheels
-from hyperwrap.runs import Run, tables
-from hyperwrap.vae import VAE, EuclideanLatent, HyperbolicLatent, mlp
-from hyperwrap.vae.train import Progress, Shuffled
+from hyperwrap.runs import Row, Run, tables
+from hyperwrap.training import Loop, finished
+from hyperwrap.vae.train import Shuffled
 from nagano2019 import figures as plot
 from nagano2019 import mnist
 from nagano2019.data import mnist as data
 from nagano2019.data.mnist import Mnist
-from nagano2019.mnist import Best, Group, Protocol, Scale
+from nagano2019.mnist import Group, Lab, Protocol, Scale
 
 OURS = Protocol("", 20, decay=True, select_every=5)
 PAPER = Protocol(", as in the paper", 30, decay=False, select_every=None)
 SCALE = Scale(dims=(2, 5), seeds=2, hidden=8, batch=10, test_samples=6, validation_samples=3)
 COMMAND = "hyperwrap reproduce mnist"
-CPU = torch.device("cpu")
 
 
 def images(count: int, seed: int) -> torch.Tensor:
@@ -48,38 +49,39 @@ DATA = Mnist(images(55, 0), images(20, 1), images(30, 2))
 FOLDER = wheels.data_folder("mnist")
 
 
-def reproduce(folder: Path, **options):
-    given = {"protocols": (OURS, PAPER), "scale": SCALE, "device": CPU, "seed": 0, **options}
-    run = Run(folder, COMMAND, given.pop("seed"))
-    watch = given.pop("watch", lambda name, progress: None)
-    return mnist.reproduce(run, DATA, watch, **given)
+def reproducing(folder: Path, protocols=(OURS,), scale=SCALE, *, seed: int = 0, resume=False):
+    lab = Lab.on(torch.device("cpu"), DATA, scale, seed)
+    run = Run(folder, COMMAND, lab.config(), resume=resume)
+    return mnist.reproducing(run, lab, protocols)
 
 
-def stack(n: int = 2, seeds: int = 2) -> VAE:
-    return mnist._vae(HyperbolicLatent(n), replace(SCALE, seeds=seeds), DATA, stack=(seeds,))
+def reproduce(*arguments: Any, **options: Any) -> list[Row]:
+    return finished(reproducing(*arguments, **options)).rows
+
+
+def cell(folder: Path, name: str) -> dict[str, Any]:
+    return json.loads((folder / "cells" / f"{name}.json").read_text())
 
 
 # --- the experiment ------------------------------------------------------------------------------
 
 
-def test_a_run_leaves_the_table_and_the_figures(tmp_path: Path):
-    rows, paths = reproduce(tmp_path)
+def test_a_run_leaves_the_table_the_figures_and_its_cells(tmp_path: Path):
+    rows, _, paths = finished(reproducing(tmp_path, (OURS, PAPER)))
     forms = {f"{name}.{form}" for name in ("samples", "disc") for form in ("png", "pdf")}
     assert {path.name for path in paths} == forms
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == forms | {"groups.jsonl", "table.md", "results.json"}
+    assert left == forms | {"cells", "config.json", "table.md", "results.json"}
     found = json.loads((tmp_path / "results.json").read_text())
-    assert found["device"] == "cpu"
     names = [(row["row"], row["column"]) for row in found["rows"]]
-    expected = ["ELBO n=2", "LL n=2", "ELBO n=5", "LL n=5"]
-    models = ["vanilla", "hyperbolic"]
-    assert names == [
+    models, columns = ("vanilla", "hyperbolic"), ("ELBO n=2", "LL n=2", "ELBO n=5", "LL n=5")
+    assert set(names) == {
         (f"{model}{p.label}", column)
         for p in (OURS, PAPER)
         for model in models
-        for column in expected
-    ]
-    assert {row["seeds"] for row in found["rows"]} == {2}
+        for column in columns
+    }
+    assert names[:8] == [(model, column) for model in models for column in columns]
     by_name = {(row.row, row.column): row for row in rows}
     assert by_name["hyperbolic", "LL n=2"].paper == -138.61
     assert by_name["vanilla, as in the paper", "ELBO n=5"].paper == -111.32
@@ -88,130 +90,74 @@ def test_a_run_leaves_the_table_and_the_figures(tmp_path: Path):
         assert elbo is not None
         assert ll is not None
         assert elbo <= ll < 0
-    lines = [json.loads(line) for line in (tmp_path / "groups.jsonl").read_text().splitlines()]
-    assert len(lines) == 8
-    assert all(set(line["steps"]) <= {5, 10, 15, 20} for line in lines[:4])
-    assert all(line["steps"] == [30, 30] for line in lines[4:])
+    assert set(cell(tmp_path, "vanilla-n-2")["scores"]["steps"]) <= {5, 10, 15, 20}
+    assert cell(tmp_path, "vanilla-as-in-the-paper-n-2")["scores"]["steps"] == [30, 30]
     for name in ("samples", "disc"):
         assert imread(tmp_path / f"{name}.png")[..., :3].std() > 0.05
 
 
-def test_the_same_seed_gives_the_same_table(tmp_path: Path):
+def test_the_same_seed_gives_the_same_table_and_longer_training_a_better_one(tmp_path: Path):
+    scale = replace(SCALE, dims=(5,), learning_rate=1e-2)
     once, again, other = (
-        reproduce(tmp_path / name, seed=seed, protocols=(OURS,))[0]
+        reproduce(tmp_path / name, scale=scale, seed=seed)
         for name, seed in (("a", 0), ("b", 0), ("c", 1))
     )
     assert once == again
     assert once != other
-
-
-def test_a_longer_training_is_better(tmp_path: Path):
-    scale = replace(SCALE, dims=(2,), learning_rate=1e-2)
-    (short, long) = (
-        reproduce(tmp_path / str(steps), protocols=(replace(OURS, steps=steps),), scale=scale)[0]
-        for steps in (5, 200)
-    )
-    for before, after in zip(short, long, strict=True):
+    long = reproduce(tmp_path / "long", (replace(OURS, steps=200),), scale)
+    for before, after in zip(once, long, strict=True):
         assert before.mean is not None
         assert after.mean is not None
-        assert after.mean > before.mean + 1
+        assert after.mean > before.mean + 0.5
 
 
-class KilledError(Exception):
-    pass
-
-
-def test_a_killed_run_resumes_after_what_it_finished(tmp_path: Path):
-    whole, _ = reproduce(tmp_path / "whole", protocols=(OURS,))
-
-    def kill(name: str, progress: Progress) -> None:
-        if name == "hyperbolic, n=2" and progress.step == 15:
-            raise KilledError
-
+def test_a_killed_run_goes_on_within_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """With the bits, and the choice of the best models, of a run that was not killed."""
+    scale = replace(SCALE, dims=(3, 5))
+    whole = reproduce(tmp_path / "whole", scale=scale)
+    monkeypatch.setattr(Loop, "run", partialmethod(Loop.run, save_every=0))
     folder = tmp_path / "killed"
-    with pytest.raises(KilledError):
-        reproduce(folder, protocols=(OURS,), watch=kill)
-    assert len(list((folder / "checkpoints").iterdir())) == 2
-    calls: list[tuple[str, int]] = []
-    resumed, _ = reproduce(
-        folder, protocols=(OURS,), watch=lambda name, p: calls.append((name, p.step))
-    )
-    assert resumed == whole
-    assert [step for name, step in calls if name == "vanilla, n=5"] == [20]
-    assert [step for name, step in calls if name == "hyperbolic, n=2"] == [5, 10, 15, 20]
-    assert not (folder / "checkpoints").exists()
+    work = reproducing(folder, scale=scale)
+    for now in work:
+        if (now.name, now.done) == ("hyperbolic, n=3", 15):
+            break
+    work.close()
+    assert (folder / "cells" / "hyperbolic-n-3" / "checkpoint.safetensors").exists()
+    for refused in ({"seed": 1, "scale": scale}, {"scale": replace(scale, batch=11)}):
+        with pytest.raises(UserError, match="Expected the settings of the run in"):
+            reproduce(folder, resume=True, **refused)
+    seen: dict[str, list[int]] = {}
+    for now in reproducing(folder, scale=scale, resume=True):
+        seen.setdefault(now.name, []).append(now.done)
+    assert seen["vanilla, n=5"] == [1]  # it had finished
+    assert seen["hyperbolic, n=3"][0] > 5
+    rows = json.loads((folder / "results.json").read_text())["rows"]
+    assert [Row(**row) for row in rows] == whole
+    for name in ("hyperbolic-n-3", "hyperbolic-n-5"):
+        assert cell(folder, name)["scores"] == cell(tmp_path / "whole", name)["scores"]
+    assert not (folder / "cells" / "hyperbolic-n-3").exists()
 
 
-def test_what_another_run_finished_is_refused(tmp_path: Path):
-    def kill(name: str, progress: Progress) -> None:
-        if name == "hyperbolic, n=2":
-            raise KilledError
-
-    with pytest.raises(KilledError):
-        reproduce(tmp_path, watch=kill)
-    with pytest.raises(UserError, match="of a killed run with the same options; it is of another"):
-        reproduce(tmp_path, seed=1)
-    (tmp_path / "checkpoints" / "vanilla-n2.safetensors").write_bytes(b"half a fi")
-    with pytest.raises(UserError, match=r"cannot be read .* Remove it to train anew"):
-        reproduce(tmp_path)
-
-
-def test_quick_is_not_compared_with_the_paper(tmp_path: Path):
-    scale = replace(SCALE, comparable=False, points=10)
+def test_a_table_of_many_columns_is_split_and_quick_is_not_compared(tmp_path: Path):
     protocol = replace(mnist.quick(OURS), steps=5)
-    rows, _ = reproduce(tmp_path, protocols=(protocol,), scale=scale)
-    assert {row.row for row in rows} == {"vanilla, quick", "hyperbolic, quick"}
+    scale = replace(SCALE, dims=(1, 2, 3, 5), comparable=False, points=10)
+    rows = reproduce(tmp_path, (protocol,), scale)
     assert all(row.paper is None for row in rows)
     assert "say nothing about its tables" in (tmp_path / "table.md").read_text()
-    assert json.loads((tmp_path / "groups.jsonl").read_text().splitlines()[0])["images"][2] == 10
-
-
-def test_quick_keeps_the_kind_of_protocol():
-    assert mnist.quick(mnist.OURS).decay
-    assert mnist.quick(mnist.OURS).select_every == 250
-    assert mnist.quick(mnist.PAPER).select_every is None
+    first, second = tables(rows)
+    assert second.columns == ["ELBO n=3", "LL n=3", "ELBO n=5", "LL n=5"]
+    assert [line[0] for line in second.lines] == ["vanilla, quick", "hyperbolic, quick"]
+    assert len(first.lines[0]) == 5
 
 
 def test_protocols_are_those_of_the_page():
     assert (mnist.OURS.steps, mnist.PAPER.steps) == (50_000, 150_000)
-    assert mnist.FULL.dims == (2, 5, 10, 20)
-    assert len(mnist.groups([mnist.OURS], mnist.FULL)) == 8
+    assert mnist.quick(mnist.OURS).decay
+    assert [mnist.quick(p).select_every for p in (mnist.OURS, mnist.PAPER)] == [250, None]
+    groups = Lab(DATA).groups([mnist.OURS, mnist.MORE])
+    assert [group.n for group in groups] == [2, 5, 10, 20] * 2 + [2, 5] * 2
     for protocol in (mnist.OURS, mnist.PAPER):
         assert (protocol.select_every or protocol.steps) % protocol.report_every == 0
-
-
-# --- its parts -----------------------------------------------------------------------------------
-
-
-def test_selection_keeps_the_best_of_each_model():
-    model = stack()
-    best = Best(model)
-    (weight, *_) = model.parameters()
-
-    def set_to(value: float) -> None:
-        with torch.no_grad():
-            for p in model.parameters():
-                p.fill_(value)
-
-    for step, scores in ((1, [-9.0, -5.0]), (2, [-3.0, -6.0]), (3, [-4.0, -7.0])):
-        set_to(step)
-        best.offer(torch.tensor(scores), step)
-    set_to(0)
-    best.restore()
-    assert best.steps.tolist() == [2, 1]
-    assert best.scores.tolist() == [-3.0, -5.0]
-    for p in model.parameters():
-        assert p[0].unique().tolist() == [2.0]
-        assert p[1].unique().tolist() == [1.0]
-    assert weight.requires_grad
-
-
-def test_a_model_that_is_not_a_number_is_not_selected():
-    model = stack()
-    best = Best(model)
-    best.offer(torch.tensor([-2.0, -2.0]), 1)
-    best.offer(torch.tensor([torch.nan, -1.0]), 2)
-    assert best.steps.tolist() == [1, 2]
 
 
 def test_each_epoch_has_every_image_once_in_an_order_of_each_seed():
@@ -228,52 +174,29 @@ def test_each_epoch_has_every_image_once_in_an_order_of_each_seed():
 
 
 def test_evaluation_is_that_of_each_model_and_leaves_training_alone():
-    model, x = stack(), DATA.test
+    lab = Lab(DATA, SCALE)
+    group = Group(OURS, "hyperbolic", 2, lab)
+    model, x = group.vae(stack=(2,)), DATA.test
     before = torch.get_rng_state()
     elbo, log_likelihood = mnist.evaluate(model, x, 2000, seed=0)
     assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(mnist.evaluate(model, x, 2000, seed=0)[0], elbo)
-    assert (elbo < log_likelihood).all()
-    for i in range(2):
-        alone = VAE(mlp([16, 8, 4]), mlp([3, 8, 16]), HyperbolicLatent(2))
-        own = {name: p[i] for name, p in model.named_parameters()}
-        alone.load_state_dict({**own, "beta": torch.tensor(1.0)})
-        expected = alone.score(x.float(), 2000).elbo.mean()
-        torch.testing.assert_close(elbo[i], expected, atol=0.03, rtol=0)
-
-
-def test_evaluation_in_parts_is_the_mean_over_all():
+    assert mnist.evaluate(model, x, 2000, seed=0)[0] == elbo
+    assert np.all(np.less(elbo, log_likelihood))
     # The ELBO: before training, weights have such tails that estimates of the LL differ.
-    model, x = stack(), DATA.test
-    torch.manual_seed(3)
-    whole = model.score(x.float().expand(2, -1, -1), 2000)
-    elbo, log_likelihood = mnist.evaluate(model, x, 2000, seed=3, at_once=30)
-    torch.testing.assert_close(elbo, whole.elbo.mean(-1))
-    torch.testing.assert_close(log_likelihood, whole.log_likelihood.mean(-1))
     in_parts, _ = mnist.evaluate(model, x, 2000, seed=3, at_once=7)
-    torch.testing.assert_close(in_parts, elbo, atol=0.03, rtol=0)
+    np.testing.assert_allclose(in_parts, elbo, atol=0.03)
+    for i in range(2):
+        alone = group.vae()
+        alone.load_state_dict({n: p[i] for n, p in model.named_parameters()}, strict=False)
+        expected = alone.score(x.float(), 2000).elbo.mean().item()
+        assert elbo[i] == pytest.approx(expected, abs=0.03)
 
 
 def test_places_lie_inside_the_disc_and_fill_it():
-    y = mnist._places(21)
+    y = mnist.places(21)
     assert (y.abs() + 1 / 21).norm(dim=-1).max() <= 1
     assert len(y) > 0.8 * 21**2 * torch.pi / 4
     assert (y == 0).all(-1).any()
-
-
-def test_group_names():
-    group = Group(PAPER, "vanilla", 5)
-    assert group.name == "vanilla, as in the paper, n=5"
-    assert isinstance(group.latent(), EuclideanLatent)
-
-
-def test_a_table_of_eight_columns_is_split(tmp_path: Path):
-    scale = replace(SCALE, dims=(1, 2, 3, 5))
-    rows, _ = reproduce(tmp_path, protocols=(replace(OURS, steps=5),), scale=scale)
-    first, second = tables(rows)
-    assert second.columns == ["ELBO n=3", "LL n=3", "ELBO n=5", "LL n=5"]
-    assert [line[0] for line in second.lines] == ["vanilla", "hyperbolic"]
-    assert len(first.lines[0]) == 5
 
 
 # --- figures -------------------------------------------------------------------------------------
@@ -311,17 +234,17 @@ def full_size(monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (7, 28, 28))
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-@pytest.mark.parametrize("joint", ["-", "."])
-def test_idx_files(suffix: str, joint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_idx_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pixels = full_size(monkeypatch)
-    pack = gzip.compress if suffix else bytes
-    for name, part in (("train", pixels[:5]), ("t10k", pixels[5:])):
-        (tmp_path / f"{name}-images{joint}idx3-ubyte{suffix}").write_bytes(pack(idx(part)))
-    found = data.load(tmp_path)
-    assert [len(part) for part in found] == [4, 1, 2]
-    assert all(part.dtype == torch.uint8 for part in found)
-    np.testing.assert_array_equal(torch.cat(found), pixels.reshape(7, 784) / 255 >= 0.5)
+    for joint, suffix, pack in (("-", "", bytes), (".", "", bytes), ("-", ".gz", gzip.compress)):
+        folder = tmp_path / f"files{joint}{suffix}"
+        folder.mkdir()
+        for name, part in (("train", pixels[:5]), ("t10k", pixels[5:])):
+            (folder / f"{name}-images{joint}idx3-ubyte{suffix}").write_bytes(pack(idx(part)))
+        found = data.load(folder)
+        assert [len(part) for part in found] == [4, 1, 2]
+        assert all(part.dtype == torch.uint8 for part in found)
+        np.testing.assert_array_equal(torch.cat(found), pixels.reshape(7, 784) / 255 >= 0.5)
 
 
 def test_idx_file_that_is_not_whole(tmp_path: Path):
@@ -438,14 +361,19 @@ def test_the_real_images():
 
 def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(data, "load", lambda: DATA)
-    monkeypatch.setattr(mnist, "QUICK", replace(SCALE, comparable=False))
+    monkeypatch.setattr(mnist, "QUICK", replace(SCALE, dims=(5,), comparable=False))
     monkeypatch.setattr(mnist, "quick", lambda p: replace(p, label=f"{p.label}, quick", steps=5))
-    arguments = ["reproduce", "mnist", "--quick", "--device", "cpu", "--protocol", "all"]
-    result = CliRunner().invoke(main, [*arguments, "-o", str(tmp_path)])
+    arguments = ["reproduce", "mnist", "--quick", "--device", "cpu", "-o", str(tmp_path / "run")]
+    result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
-    assert "hyperbolic, as in the paper, quick" in (tmp_path / "table.md").read_text()
-    assert f"Wrote {tmp_path / 'disc.png'}" in result.output
+    assert f"Wrote {tmp_path / 'run' / 'samples.png'}" in result.output
     assert "quick look" in result.output
+    occupied = CliRunner().invoke(main, arguments)
+    assert occupied.exit_code == 1
+    assert "holds a run of `hyperwrap reproduce mnist`" in occupied.stderr
+    result = CliRunner().invoke(main, [*arguments, "--resume", "--protocol", "all"])
+    assert result.exit_code == 0, result.output
+    assert "hyperbolic, as in the paper, quick" in (tmp_path / "run" / "table.md").read_text()
 
 
 def test_command_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -1,9 +1,9 @@
 """The binary tree: its data, the numbers of the table, and a run from end to end in miniature."""
 
 import json
-from collections.abc import Callable
-from functools import partial
+from functools import partialmethod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,14 +13,15 @@ from safetensors.torch import load_file
 
 import hyperwrap as hw
 from hyperwrap.errors import UserError
-from hyperwrap.runs import Row, Run
-from hyperwrap.vae.train import Progress
+from hyperwrap.runs import Run
+from hyperwrap.training import Loop
+from hyperwrap.training import finished as finish
 from nagano2019 import tree
 from nagano2019.data import tree as data
 from nagano2019.metrics import distance_correlation, pearson
 
-TINY = tree.Protocol(depth=3, hidden=8, steps=240, seeds=2)
-NAMES = [model.name for model in tree.MODELS]
+TINY = tree.Protocol(depth=3, hidden=8, steps=120, seeds=2)
+COMMAND = "hyperwrap reproduce tree"
 
 
 # --- data ----------------------------------------------------------------------------------------
@@ -79,82 +80,68 @@ def test_correlation_of_distances_counts_each_pair_once():
     np.testing.assert_allclose(distance_correlation(a, b), expected, rtol=1e-12)
 
 
-def test_table_from_latents():
-    """Latents at the Hamming distances' own scale correlate as NumPy says."""
-    clean, noisy = hw.lorentz.exp0(torch.randn(2, 3, 15, 2))
-    flat = tree.Latents(*torch.randn(2, 3, 15, 2))
-    latents = dict.fromkeys(NAMES, flat) | {"hyperbolic": tree.Latents(clean, noisy)}
-    rows = {(row.row, row.column): row for row in tree.table(latents, depth=4)}
-    assert list(rows) == [(n, c) for n in NAMES for c in ("correlation", "correlation with noise")]
+def test_correlations_from_latents():
+    """Latents in `H²`, against distances and correlations of NumPy."""
+    z = hw.lorentz.exp0(torch.randn(3, 15, 2))
+    inner = hw.lorentz.inner(z.double()[:, :, None], z.double()[:, None])
+    distances = np.arccosh(np.maximum(-inner.numpy(), 1))
     hamming, upper = data.hamming(data.nodes(4)).numpy(), np.triu_indices(15, 1)
-    for column, z in (("correlation", clean), ("correlation with noise", noisy)):
-        inner = hw.lorentz.inner(z.double()[:, :, None], z.double()[:, None])
-        distances = np.arccosh(np.maximum(-inner.numpy(), 1))
-        expected = [np.corrcoef(d[upper], hamming[upper])[0, 1] for d in distances]
-        row = rows["hyperbolic", column]
-        assert row.seeds == 3
-        assert row.mean == pytest.approx(np.mean(expected), abs=1e-5)
-        assert row.sd == pytest.approx(np.std(expected, ddof=1), abs=1e-5)
+    expected = [np.corrcoef(d[upper], hamming[upper])[0, 1] for d in distances]
+    np.testing.assert_allclose(tree.correlations(tree.MODELS[-1], z, depth=4), expected, atol=1e-5)
 
 
 # --- a run ---------------------------------------------------------------------------------------
 
 
-def reproduce(folder: Path, watch: Callable[[str, Progress], None], processes: int) -> list[Row]:
-    run = Run(folder, "hyperwrap reproduce tree", seed=0)
-    rows, _ = tree.reproduce(run, watch, protocol=TINY, processes=processes)
-    return rows
-
-
-def unwatched(name: str, progress: Progress) -> None:
-    pass
+def reproducing(folder: Path, processes: int = 1, *, seed: int = 0, resume: bool = False):
+    run = Run(folder, COMMAND, tree.config(seed, TINY), resume=resume)
+    return tree.reproducing(run, TINY, processes=processes)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tree")
-    reproduce(folder, unwatched, processes=1)
+    finish(reproducing(folder))
     return folder
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return json.loads((folder / "results.json").read_text())["rows"]
 
 
 def test_run_leaves_results_figures_and_latents(finished: Path):
     figures = {f"{name}.{form}" for name in ("figure1", "figure_c1") for form in ("png", "pdf")}
-    left = {"results.json", "table.md", "latents.safetensors"}
+    left = {"config.json", "cells", "results.json", "table.md"}
     assert {file.name for file in finished.iterdir()} == figures | left
-    latents = load_file(finished / "latents.safetensors")
-    assert latents["hyperbolic.noisy"].shape == (2, 7, 3)
-    assert latents["vanilla β=0.1.clean"].shape == (2, 7, 2)
+    for name in figures:
+        if name.endswith("png"):
+            assert imread(finished / name)[..., :3].std() > 0.05
+    latents = load_file(finished / "cells" / "hyperbolic.safetensors")
+    assert latents["noisy"].shape == (2, 7, 3)
+    assert load_file(finished / "cells" / "vanilla-0.1.safetensors")["clean"].shape == (2, 7, 2)
 
 
 def test_results_name_rows_and_columns_as_the_paper_does(finished: Path):
-    found = json.loads((finished / "results.json").read_text())
-    rows = {(row["row"], row["column"]): row for row in found["rows"]}
-    assert len(rows) == 12
-    assert rows["hyperbolic", "correlation"]["paper"] == 0.768
-    assert rows["hyperbolic", "correlation with noise"]["paper"] == 0.59
-    clean = [rows[name, "correlation"]["paper"] for name in NAMES[:5]]
-    assert clean == [0.665, 0.644, 0.644, 0.638, 0.217]
-    noisy = [rows[name, "correlation with noise"]["paper"] for name in NAMES[:5]]
-    assert noisy == [0.470, 0.550, 0.537, 0.501, 0.002]
-    for row in rows.values():
-        assert set(row) == {"row", "column", "mean", "sd", "seeds", "paper"}
+    found = {(row["row"], row["column"]): row for row in rows(finished)}
+    paper = {
+        "correlation": [0.665, 0.644, 0.644, 0.638, 0.217, 0.768],
+        "correlation with noise": [0.470, 0.550, 0.537, 0.501, 0.002, 0.590],
+    }
+    assert len(found) == 12
+    for column, numbers in paper.items():
+        assert [found[model.name, column]["paper"] for model in tree.MODELS] == numbers
+    for row in found.values():
         assert -1 <= row["mean"] <= 1
         assert row["sd"] >= 0
         assert row["seeds"] == 2
 
 
-@pytest.mark.parametrize("figure", ["figure1", "figure_c1"])
-def test_figures_are_not_blank(finished: Path, figure: str):
-    assert imread(finished / f"{figure}.png")[..., :3].std() > 0.05
-    assert (finished / f"{figure}.pdf").read_bytes().startswith(b"%PDF")
-
-
 def test_figures_have_a_panel_for_each_model_and_a_key(finished: Path):
-    tensors = load_file(finished / "latents.safetensors")
-    latents = {
-        name: tree.Latents(tensors[f"{name}.clean"][0], tensors[f"{name}.noisy"][0])
-        for name in NAMES
-    }
+    latents = {}
+    for model in tree.MODELS:
+        name = model.name.replace(" β=", "-")
+        found = load_file(finished / "cells" / f"{name}.safetensors")
+        latents[model.name] = {kind: z[0] for kind, z in found.items()}
     drawn = tree.figures(latents, depth=3)
     assert {name: len(figure.axes) for name, figure in drawn.items()} == {
         "figure1": 2 + 1,
@@ -164,7 +151,7 @@ def test_figures_have_a_panel_for_each_model_and_a_key(finished: Path):
 
 def test_edges_are_geodesics_from_parent_to_child():
     z = hw.lorentz.exp0(torch.randn(7, 2))
-    panel = tree._panel(tree.MODELS[-1], tree.Latents(z, z), depth=3)
+    panel = tree.panel(tree.MODELS[-1], z, z, depth=3)
     np.testing.assert_allclose(panel.edges[:, 0], panel.clean[data.parents(3)], atol=1e-6)
     np.testing.assert_allclose(panel.edges[:, -1], panel.clean[1:], atol=1e-6)
     edges = hw.charts.from_poincare(torch.from_numpy(panel.edges))
@@ -175,57 +162,47 @@ def test_edges_are_geodesics_from_parent_to_child():
 # --- killed and resumed --------------------------------------------------------------------------
 
 
-class _KilledError(Exception):
-    pass
+def kill(folder: Path, model: str, step: int, processes: int = 1) -> None:
+    """Ends a run when this model is reported to be so far."""
+    work = reproducing(folder, processes)
+    for now in work:
+        if (now.name, now.done) == (model, step):
+            break
+    work.close()
+    assert not (folder / "results.json").exists()
 
 
-def killed_at(model: str, step: int) -> Callable[[str, Progress], None]:
-    def watch(name: str, progress: Progress) -> None:
-        if (name, progress.step) == (model, step):
-            raise _KilledError
+@pytest.mark.slow
+def test_killed_run_with_two_processes_ends_with_the_same_numbers(finished: Path, tmp_path: Path):
+    kill(tmp_path, "vanilla β=2", 100, processes=2)
+    finish(reproducing(tmp_path, 2, resume=True))
+    assert rows(tmp_path) == rows(finished)
 
-    return watch
 
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_killed_run_resumes_and_ends_with_the_same_numbers(
-    finished: Path, tmp_path: Path, processes: int
+def test_a_killed_run_goes_on_within_a_model(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    with pytest.raises(_KilledError):
-        reproduce(tmp_path, killed_at("vanilla β=2", 220), processes)
-    assert not (tmp_path / "results.json").exists()
+    monkeypatch.setattr(Loop, "run", partialmethod(Loop.run, save_every=0))
+    kill(tmp_path, "vanilla β=2", 80)
+    with pytest.raises(UserError, match="Resume that run"):
+        reproducing(tmp_path)
+    with pytest.raises(UserError, match=r"there `seed` is 0, and here 1"):
+        reproducing(tmp_path, seed=1, resume=True)
     seen: dict[str, list[int]] = {}
-    reproduce(tmp_path, lambda name, now: seen.setdefault(name, []).append(now.step), processes)
-    assert "vanilla β=0.1" not in seen  # it had finished
-    assert seen["vanilla β=2"][0] > 200  # where the checkpoint was
-    again, before = (
-        json.loads((folder / "results.json").read_text())["rows"] for folder in (tmp_path, finished)
-    )
-    assert again == before
-    assert not (tmp_path / "checkpoints").exists()
+    for now in reproducing(tmp_path, resume=True):
+        seen.setdefault(now.name, []).append(now.done)
+    assert seen["vanilla β=0.1"] == [1]  # it had finished
+    assert seen["vanilla β=2"][0] > 20
+    assert rows(tmp_path) == rows(finished)
+    assert not [path for path in (tmp_path / "cells").iterdir() if path.is_dir()]
 
 
-def test_another_seed_does_not_go_on_from_a_killed_run(tmp_path: Path):
-    with pytest.raises(_KilledError):
-        reproduce(tmp_path, killed_at("vanilla β=1", 20), processes=1)
-    run = Run(tmp_path, "hyperwrap reproduce tree", seed=1)
-    with pytest.raises(UserError, match="Choose another folder, or the same options"):
-        tree.reproduce(run, protocol=TINY, processes=1)
-
-
-def test_error_in_a_process_is_raised(tmp_path: Path):
+@pytest.mark.slow
+def test_an_error_in_a_process_is_raised(tmp_path: Path):
+    work = reproducing(tmp_path, processes=2)
     for model in ("vanilla-0.1", "vanilla-1"):
-        folder = tmp_path / "checkpoints" / model
+        folder = tmp_path / "cells" / model
         folder.mkdir(parents=True)
         (folder / "checkpoint.safetensors").write_bytes(b"nonsense")
     with pytest.raises(UserError, match="it cannot be read"):
-        reproduce(tmp_path, unwatched, processes=2)
-
-
-def test_run_goes_anew_once_it_has_finished(tmp_path: Path):
-    quick = tree.Protocol(depth=2, hidden=2, steps=2, seeds=1)
-    go = partial(tree.reproduce, protocol=quick, processes=1)
-    for seed in (0, 1):
-        rows, _ = go(Run(tmp_path, "hyperwrap reproduce tree", seed))
-        assert rows[0].sd is None
-    assert json.loads((tmp_path / "results.json").read_text())["seed"] == 1
+        finish(work)

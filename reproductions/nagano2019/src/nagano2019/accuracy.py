@@ -6,28 +6,26 @@ the truth is the density of *these* points, computed with 80 digits: what is mea
 formula, not the rounding of its arguments.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
 from typing import Any, TypeAlias
 
+import mpmath as mp
 import numpy as np
 import torch
 from torch import Tensor
 
 from hyperwrap import lorentz
 from hyperwrap.distributions import WrappedNormal
-from hyperwrap.errors import needs_extra
 from hyperwrap.runs import Row
-from nagano2019.figures import ErrorCurve, Figure, errors_by_radius
+from hyperwrap.training import Progress
+from nagano2019.figures import Array, Figure, errors_by_radius
 from nagano2019.textbook import TextbookWrappedNormal
-
-with needs_extra("reproduce"):
-    import mpmath as mp
 
 Mpf: TypeAlias = Any  # mpmath carries no types
 
-__all__ = ["RADII", "Accuracy", "figure", "measure", "rows", "true_log_prob"]
+__all__ = ["RADII", "Accuracy", "figure", "measuring", "points", "rows", "true_log_prob"]
 
 RADII = (1, 3, 5, 8, 10, 12, 15, 20, 40)
 N, SIGMA, POINTS = 5, 0.5, 100
@@ -51,13 +49,18 @@ class Comparison:
     textbook: Accuracy
 
 
-def measure(seed: int, radii: Sequence[float] = RADII) -> list[Comparison]:
+def measuring(
+    seed: int, radii: Sequence[float] = RADII
+) -> Generator[Progress, None, list[Comparison]]:
     """The accuracy of both, in float32, at each radius."""
-    generator = torch.Generator().manual_seed(seed)
-    return [_compare(radius, *_points(radius, generator)) for radius in radii]
+    generator, found = torch.Generator().manual_seed(seed), []
+    for radius in radii:
+        found.append(_compare(radius, *points(radius, generator)))
+        yield Progress(len(found), len(radii), name="accuracy")
+    return found
 
 
-def _points(radius: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def points(radius: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Centres and points, ``(100, 6)`` each, with space parts that are float32 numbers."""
     h, noise = torch.randn(2, POINTS, N, generator=generator, dtype=torch.float64)
     mu = lorentz.exp0(radius * h / h.norm(dim=-1, keepdim=True))
@@ -98,7 +101,7 @@ def true_log_prob(mu: Sequence[float], z: Sequence[float]) -> Mpf:
 
 
 def rows(comparisons: Sequence[Comparison]) -> list[Row]:
-    """Three numbers a radius."""
+    """Four numbers per radius."""
     return [
         Row(f"R={each.radius:g}", column, value)
         for each in comparisons
@@ -113,14 +116,14 @@ def rows(comparisons: Sequence[Comparison]) -> list[Row]:
 
 def figure(comparisons: Sequence[Comparison]) -> Figure:
     """Error against radius, for both."""
-    curves = [
-        _curve("hyperwrap", [each.hyperwrap for each in comparisons]),
-        _curve("textbook formulas", [each.textbook for each in comparisons]),
-    ]
+    errors = {
+        "hyperwrap": _arrays([each.hyperwrap for each in comparisons]),
+        "textbook formulas": _arrays([each.textbook for each in comparisons]),
+    }
     unit = torch.finfo(torch.float32).eps / 2
-    return errors_by_radius([each.radius for each in comparisons], curves, unit=unit)
+    return errors_by_radius([each.radius for each in comparisons], errors, unit=unit)
 
 
-def _curve(label: str, accuracies: Sequence[Accuracy]) -> ErrorCurve:
+def _arrays(accuracies: Sequence[Accuracy]) -> tuple[Array, Array]:
     errors = np.array([nan if each.error is None else each.error for each in accuracies])
-    return ErrorCurve(label, errors, np.array([each.not_finite for each in accuracies]))
+    return errors, np.array([each.not_finite for each in accuracies])

@@ -13,35 +13,34 @@ the cells held back, and ``d`` the distance of the geometry:
 - *2-cell*: the same for ``d(z, r)``. The root ``r`` is the most central of the training cells of
   the 2-cell stage. It is chosen by label; nothing else is.
 - *stage, kind*: how often most of the 15 nearest training cells have the label of the cell.
-- *LL gain*: ``log p(x)``, in nats a cell, less that of factor analysis on the same cells. Of the
+- *LL gain*: ``log p(x)``, in nats per cell, less that of factor analysis on the same cells. Of the
   embryos only: many genes of the blood are silent in all but a few cells, and where none of these
   is in the training data a Gaussian density of the others means nothing.
 """
 
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.numpy import save
 from torch import Tensor
 
 from hyperwrap import charts, lorentz
 from hyperwrap.errors import needs_extra
 from hyperwrap.runs import Row, Run
 from hyperwrap.threads import one_thread
+from hyperwrap.training import Progress
 from hyperwrap.vae import EuclideanLatent, HyperbolicLatent
 from nagano2019.data.cells import Cells
-from nagano2019.figures import Array, Figure, PointPanel, boxes_by_label, points_by_label, rendered
+from nagano2019.figures import Array, Figure, PointPanel, boxes_by_label, points_by_label
+from nagano2019.grid import Cell, Outcome, Result, finish, row, run_cells
 
-with needs_extra("cells"):
-    from joblib import Parallel, delayed
+with needs_extra("cells", "hyperwrap-nagano2019"):
     from scipy.stats import spearmanr
     from sklearn.decomposition import FactorAnalysis
     from sklearn.model_selection import KFold
@@ -54,12 +53,14 @@ __all__ = [
     "METHODS",
     "PROTOCOL",
     "REMARK",
-    "Job",
-    "Outcome",
+    "Fits",
+    "Placing",
     "Protocol",
+    "config",
     "figures",
-    "measure",
-    "reproduce",
+    "from_the_root",
+    "mixed",
+    "reproducing",
     "table",
 ]
 
@@ -71,8 +72,6 @@ REMARK = """\
   the most central training cell of the 2-cell stage
 - stage, kind: share of the cells with the label that most of the 15 nearest training cells have
 - genes: standardised, not reduced; factor analysis: the linear model in two dimensions"""
-
-Watch = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ PROTOCOL = Protocol()
 
 def _vae(geometry: Any, steps: int, seed: int) -> HyperbolicVAE:
     return HyperbolicVAE(
-        2, geometry=geometry, coordinates="hyperboloid", steps=steps, random_state=seed
+        2, geometry=geometry, coordinates="hyperboloid", max_iter=steps, random_state=seed
     )
 
 
@@ -106,91 +105,118 @@ _LINEAR = "factor analysis"
 _COLUMNS = {_MOUSE: ("LL gain", "origin", "2-cell", "stage"), _BLOOD: ("kind",)}
 
 
-def reproduce(
+def config(seed: int, protocol: Protocol = PROTOCOL) -> dict[str, Any]:
+    """What decides a run."""
+    return {"seed": seed, **asdict(protocol)}
+
+
+def reproducing(
     run: Run,
     mouse: Cells,
     blood: Cells,
-    watch: Watch = lambda done, of: None,
-    *,
     protocol: Protocol = PROTOCOL,
+    *,
     processes: int | None = None,
-) -> tuple[list[Row], list[Path]]:
-    """Trains, measures and draws into the folder of the run; returns the numbers and the pictures.
-
-    ``watch`` is called with how many models have been measured, and of how many.
+) -> Generator[Progress, None, Result]:
+    """Trains, measures and draws into the folder of the run, which has the `config` of the same
+    protocol.
     """
-    data = {_MOUSE: mouse, _BLOOD: blood}
-    jobs = list(_jobs(run.seed, protocol))
-    found: dict[Job, Outcome] = {}
-    work = Parallel(processes or os.cpu_count() or 1, return_as="generator")
-    outcomes: Any = work(delayed(measure)(job, data[job.table], protocol) for job in jobs)
-    for job, outcome in zip(jobs, outcomes, strict=True):
-        found[job] = outcome
-        watch(len(found), len(jobs))
-    rows = table(found)
-    with one_thread():
-        places = _places(data, protocol.steps, run.seed)
-    drawn = figures(data, places, _radii(found, mouse))
-    paths = [
-        run.write(f"{name}.{form}", rendered(figure, form))
-        for name, figure in drawn.items()
-        for form in ("png", "pdf")
+    data, seed = {_MOUSE: mouse, _BLOOD: blood}, run.config["seed"]
+    fits = [
+        Fits(name, method, seed + i, cells, protocol)
+        for name, cells in data.items()
+        for method in METHODS
+        for i in range(protocol.seeds)
     ]
-    run.write("places.safetensors", save({" ".join(key): z for key, z in places.items()}))
-    run.write("models.jsonl", "".join(map(_line, found.items())).encode())
-    run.finish(rows, REMARK)
-    return rows, paths
+    placings = [
+        Placing(name, method, seed, cells, protocol)
+        for name, cells in data.items()
+        for method in _VAES
+    ]
+    every: list[Fits | Placing] = [*placings, *fits]
+    with one_thread():
+        work = run_cells(run, every, processes=processes or os.cpu_count() or 1)
+        found = yield from _counted(work, len(every))
+        radii = {
+            fit.method: found[fit].tensors["radii"].numpy()
+            for fit in fits
+            if (fit.table, fit.seed) == (_MOUSE, seed) and fit.method in _VAES
+        }
+        places = {(p.table, p.method): found[p].tensors["places"].numpy() for p in placings}
+        rows = table({fit: found[fit] for fit in fits})
+        return finish(run, rows, REMARK, figures(data, places, radii), found.values())
 
 
-# --- one model, one fifth held back --------------------------------------------------------------
+def _counted(
+    work: Generator[Progress, None, dict[Any, Outcome]], total: int
+) -> Generator[Progress, None, dict[Any, Outcome]]:
+    """One bar for all, as there are so many: how many are done."""
+    done: set[str] = set()
+    while True:
+        try:
+            progress = next(work)
+        except StopIteration as end:
+            return end.value
+        if progress.done == progress.total:
+            done.add(progress.name)
+            yield Progress(len(done), total)
 
 
-class Job(NamedTuple):
-    table: str
-    method: str
-    seed: int
-    """The first seed of the run, plus 0, 1, …"""
-    fold: int
-
-
-def _jobs(seed: int, protocol: Protocol) -> Iterator[Job]:
-    for table, method in ((table, method) for table in _COLUMNS for method in METHODS):
-        for i in range(protocol.seeds):
-            yield from (Job(table, method, seed + i, fold) for fold in range(protocol.folds))
+# --- one method, one seed ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What one model is worth, by column of the table, and how far out the cells held back lie."""
+class Fits(Cell):
+    """A model for each fold, trained on the others and measured on that one."""
 
-    values: dict[str, float]
-    held_back: NDArray[np.int64]
-    radii: Array
+    table: str
+    method: str
+    seed: int
+    data: Cells = field(compare=False, repr=False)
+    protocol: Protocol = PROTOCOL
 
+    @property
+    def name(self) -> str:
+        return f"{self.table}: {self.method}, seed {self.seed}"
 
-def measure(job: Job, cells: Cells, protocol: Protocol) -> Outcome:
-    """Trains on all but one fold and measures on that."""
-    train, test = _split(cells, job, protocol.folds)
-    with one_thread():
-        model = METHODS[job.method](protocol.steps, _mixed(job.seed, job.fold)).fit(cells.x[train])
-        latents = _Latents(job.method, model.transform(cells.x[train]), cells.labels[train])
-        z, labels = torch.from_numpy(model.transform(cells.x[test])), cells.labels[test]
-        right = (latents.neighbours(protocol.neighbours, z) == labels).mean().item()
+    def settings(self) -> dict[str, Any]:
+        return {"table": self.table, "method": self.method, "seed": self.seed}
+
+    def measure(self, folder: Path) -> Generator[Progress, None, Outcome]:
+        """A number per fold for each column, and how far out each cell lies when held back."""
+        values: dict[str, list[float]] = {}
+        radii = torch.zeros(len(self.data.labels), dtype=torch.float64)
+        for fold, (train, test) in enumerate(self.splits()):
+            found, distances = self._judged(train, test, mixed(self.seed, fold))
+            radii[test] = torch.from_numpy(distances)
+            for name, value in found.items():
+                values.setdefault(name, []).append(value)
+            yield Progress(fold + 1, self.protocol.folds)
+        return Outcome(values, {"radii": radii})
+
+    def splits(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Training cells and cells held back, of each fold."""
+        shuffled = KFold(self.protocol.folds, shuffle=True, random_state=mixed(self.seed))
+        return iter(shuffled.split(self.data.x))
+
+    def _judged(
+        self, train: NDArray[np.int64], test: NDArray[np.int64], seed: int
+    ) -> tuple[dict[str, float], Array]:
+        x, labels = self.data.x, self.data.labels
+        model = METHODS[self.method](self.protocol.steps, seed).fit(x[train])
+        latents = _Latents(self.method, model.transform(x[train]), labels[train])
+        z = torch.from_numpy(model.transform(x[test]))
+        right = (latents.neighbours(self.protocol.neighbours, z) == labels[test]).mean().item()
         radii = latents.from_origin(z)
-        if job.table == _BLOOD:
-            return Outcome({"kind": right}, test, radii)
-        score = model.score(cells.x[test]) if hasattr(model, "score") else np.nan
-        stages = {"origin": radii, "2-cell": latents.from_root(z)}
-    found = {name: _spearman(distances, labels) for name, distances in stages.items()}
-    return Outcome({"LL": score, **found, "stage": right}, test, radii)
+        if self.table == _BLOOD:
+            return {"kind": right}, radii
+        score = model.score(x[test]) if hasattr(model, "score") else np.nan
+        distances = {"origin": radii, "2-cell": latents.from_root(z)}
+        found = {name: _spearman(d, labels[test]) for name, d in distances.items()}
+        return {"LL": float(score), **found, "stage": right}, radii
 
 
-def _split(cells: Cells, job: Job, folds: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    shuffled = KFold(folds, shuffle=True, random_state=_mixed(job.seed))
-    return list(shuffled.split(cells.x))[job.fold]
-
-
-def _mixed(*numbers: int) -> int:
+def mixed(*numbers: int) -> int:
     """A seed of 32 bits, as NumPy wants it, that depends on all the numbers."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
@@ -232,69 +258,64 @@ class _Latents:
         )
 
 
+@dataclass(frozen=True)
+class Placing(Cell):
+    """Where a model trained on all cells puts them: on the disc or the plane."""
+
+    table: str
+    method: str
+    seed: int
+    data: Cells = field(compare=False, repr=False)
+    protocol: Protocol = PROTOCOL
+
+    @property
+    def name(self) -> str:
+        return f"{self.table}: {self.method}, all cells"
+
+    def settings(self) -> dict[str, Any]:
+        return {"table": self.table, "method": self.method}
+
+    def measure(self, folder: Path) -> Generator[Progress, None, Outcome]:
+        model = METHODS[self.method](self.protocol.steps, mixed(self.seed))
+        places = model.set_params(coordinates="poincare").fit_transform(self.data.x)
+        yield Progress(1, 1)
+        return Outcome({}, {"places": torch.from_numpy(places)})
+
+
 # --- the table -----------------------------------------------------------------------------------
 
 
-def table(found: Mapping[Job, Outcome]) -> list[Row]:
+def table(found: Mapping[Fits, Outcome]) -> list[Row]:
     """Every number, first averaged over the folds of a seed, then over the seeds."""
     return [
-        _row(name, method, column, _values(found, name, method, column))
+        row(f"{name}: {method}", column, _values(found, name, method, column))
         for name, columns in _COLUMNS.items()
         for method in METHODS
         for column in columns
     ]
 
 
-def _values(found: Mapping[Job, Outcome], table: str, method: str, column: str) -> Array:
+def _values(
+    found: Mapping[Fits, Outcome], table: str, method: str, column: str
+) -> list[float | None]:
     if column != "LL gain":
         return _by_seed(found, table, method, column)
-    return _by_seed(found, table, method, "LL") - _by_seed(found, table, _LINEAR, "LL")
+    ours, linear = (_by_seed(found, table, each, "LL") for each in (method, _LINEAR))
+    return [None if a is None or b is None else a - b for a, b in zip(ours, linear, strict=True)]
 
 
-def _by_seed(found: Mapping[Job, Outcome], table: str, method: str, column: str) -> Array:
-    folds: dict[int, list[float]] = {}
-    for job, outcome in found.items():
-        if (job.table, job.method) == (table, method):
-            folds.setdefault(job.seed, []).append(outcome.values[column])
-    return np.array([fmean(values) for values in folds.values()])
-
-
-def _row(table: str, method: str, column: str, values: Array) -> Row:
-    name = f"{table}: {method}"
-    if not np.isfinite(values).all():
-        return Row(name, column, None, None, len(values))
-    sd = values.std(ddof=1).item() if len(values) > 1 else None
-    return Row(name, column, values.mean().item(), sd, len(values))
-
-
-def _line(measured: tuple[Job, Outcome]) -> str:
-    """One model as a line of JSON: what it was, and what it is worth."""
-    job, outcome = measured
-    values = {name: v if np.isfinite(v) else None for name, v in outcome.values.items()}
-    return json.dumps({**job._asdict(), **values}) + "\n"
+def _by_seed(
+    found: Mapping[Fits, Outcome], table: str, method: str, column: str
+) -> list[float | None]:
+    folds = [
+        outcome.scores[column]
+        for fit, outcome in found.items()
+        if (fit.table, fit.method) == (table, method)
+    ]
+    return [None if None in values else fmean(values) for values in folds]
 
 
 # --- figures -----------------------------------------------------------------------------------
-
-
-def _places(data: Mapping[str, Cells], steps: int, seed: int) -> dict[tuple[str, str], Array]:
-    """Where a model of each geometry, trained on all cells, puts them: on the disc or the plane."""
-    places = {}
-    for name, cells in data.items():
-        for method, geometry in zip(_VAES, ("euclidean", "hyperbolic"), strict=True):
-            model = _vae(geometry, steps, _mixed(seed)).set_params(coordinates="poincare")
-            places[name, method] = model.fit_transform(cells.x)
-    return places
-
-
-def _radii(found: Mapping[Job, Outcome], cells: Cells) -> dict[str, Array]:
-    """Distances from the origin, of each cell in that model of the first seed that never saw it."""
-    first = next(iter(found)).seed
-    radii = {method: np.zeros(len(cells.labels)) for method in _VAES}
-    for job, outcome in found.items():
-        if (job.table, job.seed) == (_MOUSE, first) and job.method in radii:
-            radii[job.method][outcome.held_back] = outcome.radii
-    return radii
 
 
 def figures(
@@ -304,7 +325,7 @@ def figures(
 ) -> dict[str, Figure]:
     """Both tables of cells in both geometries, and the distances from the origin by stage."""
     mouse, blood = data[_MOUSE], data[_BLOOD]
-    moved = _from_the_root(places[_MOUSE, "hyperbolic"], mouse.labels)
+    moved = from_the_root(places[_MOUSE, "hyperbolic"], mouse.labels)
     panels = {name: [_panel(m, places[name, m]) for m in _VAES] for name in data}
     panels[_MOUSE].append(PointPanel("hyperbolic, seen from a 2-cell", moved, disc=True))
     stages = np.unique(mouse.labels, return_inverse=True)[1]
@@ -321,7 +342,7 @@ def _panel(method: str, places: Array) -> PointPanel:
     return PointPanel(method, places, disc=method == "hyperbolic")
 
 
-def _from_the_root(y: Array, labels: NDArray[np.int64]) -> Array:
+def from_the_root(y: Array, labels: NDArray[np.int64]) -> Array:
     """Points of the disc after the motion that takes the most central 2-cell to the origin."""
     z = charts.from_poincare(torch.from_numpy(y))
     root = _Latents("hyperbolic", z.numpy(), labels).root()

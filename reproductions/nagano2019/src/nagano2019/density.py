@@ -12,10 +12,9 @@ The centre is ``μ = exp₀(h)``. The paper does not give its ``μ`` and ``Σ``;
 Two checks go with the pictures: that what is drawn has mass 1, and how exact it is (`accuracy`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from math import pi
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -25,10 +24,12 @@ from hyperwrap import charts, lorentz
 from hyperwrap.distributions import WrappedNormal
 from hyperwrap.runs import Row, Run
 from hyperwrap.threads import one_thread
+from hyperwrap.training import Progress
 from nagano2019 import accuracy
-from nagano2019.figures import DensityPair, Figure, density_pairs, rendered
+from nagano2019.figures import DensityPair, Figure, density_pairs
+from nagano2019.grid import Result, finish
 
-__all__ = ["APPENDIX_B", "FIGURE_3", "REMARK", "Example", "figures", "mass", "reproduce"]
+__all__ = ["APPENDIX_B", "FIGURE_3", "REMARK", "Example", "figures", "mass", "reproducing"]
 
 REMARK = """\
 - mass error: |mass − 1|, the largest of the laws drawn
@@ -87,20 +88,12 @@ APPENDIX_B = (
 )
 
 
-def reproduce(run: Run) -> tuple[list[Row], list[Path]]:
-    """Draws and measures into the folder of the run; returns the numbers and the pictures."""
+def reproducing(run: Run) -> Generator[Progress, None, Result]:
+    """Measures and draws into the folder of the run."""
     with one_thread():
-        comparisons = accuracy.measure(run.seed)
+        comparisons = yield from accuracy.measuring(run.config["seed"])
         rows = [*mass_errors(), *accuracy.rows(comparisons)]
-        drawn = {**figures(), "accuracy": accuracy.figure(comparisons)}
-    files = {
-        f"{name}.{form}": rendered(figure, form)
-        for name, figure in drawn.items()
-        for form in ("png", "pdf")
-    }
-    paths = [run.write(name, content) for name, content in files.items()]
-    run.finish(rows, REMARK)
-    return rows, paths
+        return finish(run, rows, REMARK, {**figures(), "accuracy": accuracy.figure(comparisons)})
 
 
 def figures(resolution: int = 300) -> dict[str, Figure]:

@@ -3,34 +3,30 @@
 Figures are built on `matplotlib.figure.Figure` itself, without pyplot: no display, no global state.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
+import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import LineCollection
+from matplotlib.colors import BoundaryNorm, Normalize
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Circle, Patch, Rectangle
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
-
-from hyperwrap.errors import needs_extra
-
-with needs_extra("plot"):
-    import matplotlib
-    from matplotlib.axes import Axes
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.collections import LineCollection
-    from matplotlib.colors import BoundaryNorm, Normalize
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Circle, Patch, Rectangle
-    from matplotlib.patheffects import withStroke
-    from matplotlib.ticker import MaxNLocator
 
 __all__ = [
     "Band",
     "Cloud",
     "Curve",
     "DensityPair",
-    "ErrorCurve",
     "GameOnDisc",
     "PointPanel",
     "TreePanel",
@@ -58,10 +54,15 @@ _STYLE: dict[Any, Any] = {
     "mathtext.fontset": "stix",
     "font.size": 9,
     "axes.linewidth": 0.6,
+    "axes.titlepad": 5,
+    "axes.titlesize": 10,
+    "legend.frameon": False,
+    "lines.markersize": 4,
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
     "pdf.fonttype": 42,  # embedded as TrueType, which journals ask for
 }
+_CHART: dict[Any, Any] = {"axes.spines.right": False, "axes.spines.top": False}
 
 
 def rendered(figure: Figure, form: str) -> bytes:
@@ -74,27 +75,96 @@ def rendered(figure: Figure, form: str) -> bytes:
     return file.getvalue()
 
 
+# --- what they share ---------------------------------------------------------------------------
+
+_FAMILIES = (("#0072b2", "o"), ("#d55e00", "s"), ("#009e73", "^"))  # told apart by any eye
+_DEPTHS = "plasma_r"
+_SIDE, _MARGIN, _HEADING = 2.5, 0.28, 0.3  # in inches
+
+
+def _mark(marker: str, size: float, edge: float, color: str, **look: Any) -> dict[str, Any]:
+    """How a single point looks, as matplotlib wants it."""
+    shape = {"marker": marker, "markersize": size, "markeredgewidth": edge}
+    return {**shape, "color": color, "linestyle": "none", **look}
+
+
+def _around(width: float, color: str) -> dict[str, Any]:
+    """A seam, so that a mark or a text stands out."""
+    return {"path_effects": [withStroke(linewidth=width, foreground=color)]}
+
+
+_ZERO = _mark("x", 6, 1.3, "black")
+
+
+@contextmanager
+def _page(width: float, height: float) -> Iterator[Figure]:
+    """A figure of this size in inches, and the style for all that is drawn inside."""
+    with matplotlib.rc_context(_STYLE):
+        yield Figure(figsize=(width, height))
+
+
+@contextmanager
+def _charts(
+    width: float, height: float, names: tuple[str, str], panels: int = 1, **options: Any
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """Charts side by side with the names of their axes, open at the top and at the right."""
+    with matplotlib.rc_context(_STYLE | _CHART):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        row = list(figure.subplots(1, panels, squeeze=False, **options)[0])
+        for axes in row:
+            axes.set_xlabel(names[0])
+        row[0].set_ylabel(names[1])
+        yield figure, row
+
+
+def _axes(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
+    """Axes at a place given in inches."""
+    w, h = figure.get_size_inches()
+    return figure.add_axes((left / w, bottom / h, width / w, height / h))
+
+
+def _places(
+    count: int, columns: int, side: float, margin: float, heading: float
+) -> list[tuple[float, float]]:
+    """Left and bottom of panels in rows, the first row on top."""
+    rows, step = -(-count // columns), side + margin
+    return [
+        (margin + i % columns * step, margin + (rows - 1 - i // columns) * (step + heading))
+        for i in range(count)
+    ]
+
+
+def _draw_bar(axes: Axes, norm: Normalize, colours: str, label: str, **options: Any) -> Axes:
+    """The colours and what they mean, in axes of its own."""
+    bar = axes.figure.colorbar(ScalarMappable(norm, colours), cax=axes, **options)
+    bar.set_label(label)
+    bar.ax.tick_params(length=2, labelsize=8)
+    bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]
+    return bar.ax
+
+
+def _draw_rim(axes: Axes) -> None:
+    axes.add_patch(Circle((0, 0), 1, facecolor="none", edgecolor="black", linewidth=0.8))
+    axes.set(xlim=(-1.01, 1.01), ylim=(-1.01, 1.01), aspect="equal")
+    axes.set_axis_off()
+
+
+def _square(x: float, y: float, side: float) -> tuple[float, float, float, float]:
+    return x - side / 2, x + side / 2, y - side / 2, y + side / 2
+
+
+def _set_ticks(axes: Axes, ticks: Sequence[float]) -> None:
+    """These and no others, on a scale that is not linear."""
+    axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
+    axes.minorticks_off()
+
+
 # --- densities -----------------------------------------------------------------------------
 
 _COLOURS = "viridis"
 # A cross that fits into a ring: both can be seen where they coincide.
-_ORIGIN: dict[str, Any] = {
-    "marker": "x",
-    "markersize": 4.5,
-    "markeredgewidth": 1.2,
-    "color": "white",
-    "path_effects": [withStroke(linewidth=2.4, foreground="black")],
-    "linestyle": "none",
-}
-_CENTRE: dict[str, Any] = {
-    "marker": "o",
-    "markersize": 8,
-    "markeredgewidth": 1.3,
-    "markerfacecolor": "none",
-    "color": "#e8000b",
-    "path_effects": [withStroke(linewidth=2.5, foreground="white")],
-    "linestyle": "none",
-}
+_ORIGIN = _mark("x", 4.5, 1.2, "white", **_around(2.4, "black"))
+_CENTRE = _mark("o", 8, 1.3, "#e8000b", markerfacecolor="none", **_around(2.5, "white"))
 
 # The layout, in inches: a pair is a tangent plane and a disc, side by side under one title.
 _PANEL, _GAP, _TITLE, _TICKS, _BELOW = 1.45, 0.14, 0.38, 0.3, 0.2
@@ -127,15 +197,20 @@ def density_pairs(pairs: Sequence[DensityPair], *, columns: int, depth: float) -
     height = _TOP + rows * _PAIR_HEIGHT + _BOTTOM
     top = np.ceil(max(pair.disc.max() for pair in pairs))
     norm = Normalize(top - depth, top)
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(width, height))
+    with _page(width, height) as figure:
         for i, pair in enumerate(pairs):
             row, column = divmod(i, columns)
             left = 0.1 + column * (_PAIR_WIDTH + _BETWEEN)
             bottom = height - _TOP - (row + 1) * _PAIR_HEIGHT + _BELOW
             _draw_pair(figure, pair, left, bottom, norm, headed=row == 0)
-        _draw_colour_bar(figure, norm, left=width - _RIGHT + 0.08)
-        _draw_legend(figure)
+        length = min(height - _TOP - _BOTTOM - _TITLE - _BELOW, 4.5)
+        middle = (height - _TOP - _TITLE + _BOTTOM + _BELOW) / 2
+        bar = _axes(figure, width - _RIGHT + 0.08, middle - length / 2, 0.12, length)
+        label = r"$\log p(z)$, w.r.t. the Riemannian volume"
+        _draw_bar(bar, norm, _COLOURS, label, extend="min")
+        marks = [Line2D([], [], **_ORIGIN), Line2D([], [], **_CENTRE)]
+        names = [r"origin $\mu_0$", r"centre $\mu$"]
+        figure.legend(marks, names, loc="lower center", ncols=2, handletextpad=0.2)
     return figure
 
 
@@ -203,57 +278,24 @@ def _heat_map(
         lines.set_clip_path(inside)
 
 
-def _draw_colour_bar(figure: Figure, norm: Normalize, left: float) -> None:
-    height = figure.get_size_inches()[1]
-    length = min(height - _TOP - _BOTTOM - _TITLE - _BELOW, 4.5)
-    middle = (height - _TOP - _TITLE + _BOTTOM + _BELOW) / 2
-    axes = _axes(figure, left, middle - length / 2, 0.12, length)
-    bar = figure.colorbar(ScalarMappable(norm, _COLOURS), cax=axes, extend="min")
-    bar.set_label(r"$\log p(z)$, w.r.t. the Riemannian volume")
-    bar.ax.tick_params(length=2, labelsize=8)
-    bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]
-
-
-def _draw_legend(figure: Figure) -> None:
-    marks = [Line2D([], [], **_ORIGIN), Line2D([], [], **_CENTRE)]
-    names = [r"origin $\mu_0$", r"centre $\mu$"]
-    figure.legend(marks, names, loc="lower center", ncols=2, frameon=False, handletextpad=0.2)
-
-
-def _axes(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
-    """Axes at a place given in inches."""
-    w, h = figure.get_size_inches()
-    return figure.add_axes((left / w, bottom / h, width / w, height / h))
-
-
 # --- errors ----------------------------------------------------------------------------------
-
-_LINES = (("#0072b2", "o"), ("#d55e00", "s"))  # told apart by any eye, and in grey
-
-
-@dataclass(frozen=True)
-class ErrorCurve:
-    """Largest error at each radius (NaN where nothing was finite), and the share not finite."""
-
-    label: str
-    errors: Array
-    not_finite: Array
 
 
 def errors_by_radius(
-    radii: Sequence[float], curves: Sequence[ErrorCurve], *, unit: float
+    radii: Sequence[float], errors: Mapping[str, tuple[Array, Array]], *, unit: float
 ) -> Figure:
     """Error against radius on a log scale, with the rounding ``unit`` as the line to reach.
 
-    Shares that are not finite have no place on the scale; they stand in a strip above it.
+    Of each name the largest error at each radius (NaN where nothing was finite), and the share that
+    is not finite: that has no place on the scale, and stands in a strip above it.
     """
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(_STYLE | _CHART):
         figure = Figure(figsize=(4.6, 3.1), layout="constrained")
         strip, axes = figure.subplots(2, 1, sharex=True, height_ratios=(1, 4))
-        for curve, (colour, marker) in zip(curves, _LINES, strict=True):
-            look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4}
-            axes.plot(radii, curve.errors, label=curve.label, **look)
-            strip.plot(radii, 100 * curve.not_finite, clip_on=False, **look)
+        for i, (name, (error, not_finite)) in enumerate(errors.items()):
+            colour, marker = _FAMILIES[i]
+            axes.plot(radii, error, label=name, color=colour, marker=marker)
+            strip.plot(radii, 100 * not_finite, clip_on=False, color=colour, marker=marker)
         axes.axhline(unit, color="0.45", linewidth=0.8, linestyle="--", zorder=0)
         axes.annotate(
             "float32 rounding unit",
@@ -265,40 +307,18 @@ def errors_by_radius(
             color="0.3",
             size=8,
         )
-        _label_errors(strip, axes, radii)
+        strip.set(ylim=(0, 100), yticks=[0, 100], ylabel="not finite\n(%)")
+        axes.set(xscale="log", yscale="log", ylabel=r"max $|$error$|\,/\,(1+|\log p|)$")
+        _set_ticks(axes, radii)
+        axes.set_xlabel(r"distance $R$ of $\mu$ from the origin")
+        axes.legend()
     return figure
-
-
-def _label_errors(strip: Axes, axes: Axes, radii: Sequence[float]) -> None:
-    strip.set(ylim=(0, 100), yticks=[0, 100], ylabel="not finite\n(%)")
-    axes.set(xscale="log", yscale="log")
-    axes.set_xticks(radii, [f"{radius:g}" for radius in radii])
-    axes.minorticks_off()
-    axes.set_xlabel(r"distance $R$ of $\mu$ from the origin")
-    axes.set_ylabel(r"max $|$error$|\,/\,(1+|\log p|)$")
-    axes.legend(frameon=False)
-    for each in (strip, axes):
-        each.spines[["top", "right"]].set_visible(False)
 
 
 # --- trees ---------------------------------------------------------------------------------------
 
-_DEPTHS = "plasma_r"
-_SIDE, _MARGIN, _HEADING, _KEY = 2.5, 0.28, 0.3, 0.95  # in inches
-_ZERO: dict[str, Any] = {
-    "marker": "x",
-    "markersize": 6,
-    "markeredgewidth": 1.3,
-    "color": "black",
-    "linestyle": "none",
-}
-_NOISY: dict[str, Any] = {
-    "marker": "o",
-    "markersize": 1.6,
-    "markeredgewidth": 0,
-    "color": "0.62",
-    "linestyle": "none",
-}
+_KEY = 0.95  # in inches
+_NOISY = _mark("o", 1.6, 0, "0.62")
 
 
 @dataclass(frozen=True)
@@ -328,13 +348,10 @@ def trees(panels: Sequence[TreePanel], *, columns: int) -> Figure:
     height = rows * (_SIDE + _MARGIN + _HEADING)
     levels = int(max(panel.depths.max() for panel in panels)) + 1
     norm = BoundaryNorm(np.arange(levels + 1) - 0.5, 256)
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(width, height))
-        for i, panel in enumerate(panels):
-            row, column = divmod(i, columns)
-            left = _MARGIN + column * (_SIDE + _MARGIN)
-            bottom = height - (row + 1) * (_SIDE + _MARGIN + _HEADING) + _MARGIN
-            _draw_tree(_axes(figure, left, bottom, _SIDE, _SIDE), panel, norm)
+    with _page(width, height) as figure:
+        places = _places(len(panels), columns, _SIDE, _MARGIN, _HEADING)
+        for panel, place in zip(panels, places, strict=True):
+            _draw_tree(_axes(figure, *place, _SIDE, _SIDE), panel, norm)
         left = width - _KEY if full else width - _MARGIN - (_SIDE + _KEY) / 2
         _draw_key(figure, norm, levels, left)
     return figure
@@ -358,24 +375,14 @@ def _draw_tree(axes: Axes, panel: TreePanel, norm: Normalize) -> None:
         clip_on=False,
     )
     axes.plot(0, 0, zorder=4, **_ZERO)
-    axes.set_title(panel.title, size=10, pad=5)
+    axes.set_title(panel.title)
 
 
 def _draw_ground(axes: Axes, points: Array, *, disc: bool) -> None:
+    """The unit disc, or a square around all points and the origin."""
     if disc:
         _draw_rim(axes)
-    else:
-        _draw_plane(axes, points)
-
-
-def _draw_rim(axes: Axes) -> None:
-    axes.add_patch(Circle((0, 0), 1, facecolor="none", edgecolor="black", linewidth=0.8))
-    axes.set(xlim=(-1.01, 1.01), ylim=(-1.01, 1.01), aspect="equal")
-    axes.set_axis_off()
-
-
-def _draw_plane(axes: Axes, points: Array) -> None:
-    """A square around all points and the origin."""
+        return
     points = np.concatenate([points, np.zeros((1, 2))])
     low, high = points.min(0), points.max(0)
     middle, half = (low + high) / 2, 0.54 * (high - low).max()
@@ -390,12 +397,10 @@ def _draw_key(figure: Figure, norm: Normalize, levels: int, left: float) -> None
     """The colours of the depths, and under them what the marks mean."""
     bottom = _MARGIN + 0.75
     axes = _axes(figure, left + 0.1, bottom, 0.12, _SIDE - 0.75)
-    bar = figure.colorbar(ScalarMappable(norm, _DEPTHS), cax=axes, ticks=range(levels))
-    bar.set_label("depth of the node")
-    bar.ax.invert_yaxis()  # the root on top
-    bar.ax.tick_params(length=0, labelsize=8)
-    bar.ax.minorticks_off()
-    bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]
+    bar = _draw_bar(axes, norm, _DEPTHS, "depth of the node", ticks=range(levels))
+    bar.invert_yaxis()  # the root on top
+    bar.tick_params(length=0)
+    bar.minorticks_off()
     marks = [Line2D([], [], **_ZERO), Line2D([], [], **{**_NOISY, "markersize": 2.5})]
     width, height = figure.get_size_inches()
     figure.legend(
@@ -403,7 +408,6 @@ def _draw_key(figure: Figure, norm: Normalize, levels: int, left: float) -> None
         ["origin", "noisy node"],
         loc="upper left",
         bbox_to_anchor=(left / width, (bottom - 0.12) / height),
-        frameon=False,
         borderpad=0,
         handlelength=1.2,
         handletextpad=0.4,
@@ -439,9 +443,12 @@ def points_by_label(
     key = _MARK + _LETTER * max(map(len, [*names, "origin"]))
     width = _MARGIN + len(panels) * (_SIDE + _MARGIN) + key
     height = _SIDE + _MARGIN + _HEADING
-    colours = _label_colours(len(names), ordered=ordered)
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(width, height))
+    count = len(names)
+    if ordered:
+        colours = matplotlib.colormaps[_DEPTHS](np.linspace(0.05, 1, count))
+    else:  # as many different ones as there are, from the start if they are used up
+        colours = matplotlib.colormaps[_KINDS](np.arange(count) % 10)
+    with _page(width, height) as figure:
         for i, panel in enumerate(panels):
             axes = _axes(figure, _MARGIN + i * (_SIDE + _MARGIN), _MARGIN, _SIDE, _SIDE)
             _draw_points(axes, panel, colours[labels])
@@ -452,24 +459,16 @@ def points_by_label(
             [*names, "origin"],
             loc="center left",
             bbox_to_anchor=((width - key - 0.1) / width, 0.5),
-            frameon=False,
             handletextpad=0.3,
         )
     return figure
-
-
-def _label_colours(count: int, *, ordered: bool) -> Array:
-    """``(count, 4)``; as many different ones as there are, from the start if they are used up."""
-    if ordered:
-        return matplotlib.colormaps[_DEPTHS](np.linspace(0.05, 1, count))
-    return matplotlib.colormaps[_KINDS](np.arange(count) % 10)
 
 
 def _draw_points(axes: Axes, panel: PointPanel, colours: Array) -> None:
     _draw_ground(axes, panel.points, disc=panel.disc)
     axes.scatter(*panel.points.T, c=colours, s=7, linewidths=0, alpha=0.9, clip_on=False)
     axes.plot(0, 0, zorder=4, **_ZERO)
-    axes.set_title(panel.title, size=10, pad=5)
+    axes.set_title(panel.title)
 
 
 def boxes_by_label(
@@ -480,72 +479,68 @@ def boxes_by_label(
     axes_labels: tuple[str, str],
 ) -> Figure:
     """Two sets of values ``(N,)``, a box for each label: quartiles, and whiskers to 5 and 95 %."""
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(4.6, 2.9), layout="constrained")
-        axes = figure.subplots()
-        places = np.arange(len(names))
-        for (name, each), (colour, _), shift in zip(
-            values.items(), _LINES, (-0.18, 0.18), strict=True
-        ):
+    places = np.arange(len(names))
+    with _charts(4.6, 2.9, axes_labels) as (figure, [axes]):
+        for i, (name, each) in enumerate(values.items()):
             drawn = axes.boxplot(
                 [each[labels == place] for place in places],
-                positions=places + shift,
+                positions=places + (-0.18, 0.18)[i],
                 widths=0.3,
                 whis=(5, 95),
                 showfliers=False,
                 patch_artist=True,
                 medianprops={"color": "black"},
-                boxprops={"facecolor": colour, "alpha": 0.75, "linewidth": 0.6},
+                boxprops={"facecolor": _FAMILIES[i][0], "alpha": 0.75, "linewidth": 0.6},
             )
             drawn["boxes"][0].set_label(name)
         axes.set_xticks(places, list(names))
-        axes.set(xlabel=axes_labels[0], ylabel=axes_labels[1], ylim=(0, None))
-        axes.legend(frameon=False)
-        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_ylim(0, None)
+        axes.legend()
     return figure
 
 
 # --- images --------------------------------------------------------------------------------------
 
-_INK = "gray_r"  # 1 is black, so that an image has no frame
+_SCREEN: dict[str, Any] = {"cmap": "gray", "vmin": 0, "vmax": 1, "interpolation": "nearest"}
+_INK: dict[str, Any] = _SCREEN | {"cmap": "gray_r"}  # 1 is black, so that an image has no frame
 
 
 def image_grid(images: Array, *, columns: int) -> Figure:
     """Images ``(N, height, width)`` with entries in ``[0, 1]`` in rows of ``columns``."""
-    rows = -(-len(images) // columns)
-    _, height, width = images.shape
-    canvas = np.zeros((rows * height, columns * width))
-    for i, image in enumerate(images):
-        row, column = divmod(i, columns)
-        place = np.s_[row * height : (row + 1) * height, column * width : (column + 1) * width]
-        canvas[place] = image
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(4.5, 4.5 * canvas.shape[0] / canvas.shape[1]))
+    canvas = _tiled(images, columns)
+    with _page(4.5, 4.5 * canvas.shape[0] / canvas.shape[1]) as figure:
         axes = figure.add_axes((0.01, 0.01, 0.98, 0.98))
-        axes.imshow(canvas, cmap=_INK, vmin=0, vmax=1, interpolation="nearest")
+        axes.imshow(canvas, **_INK)
         axes.set_axis_off()
     return figure
+
+
+def _tiled(images: Array, across: int, *, seam: int = 0) -> Array:
+    """One picture of all, ``across`` in a row; seams of so many pixels are 1, empty places 0."""
+    down = -(-len(images) // across)
+    _, height, width = images.shape
+    canvas = np.full(
+        (down * (height + seam) - seam, across * (width + seam) - seam), seam > 0, float
+    )
+    for i, image in enumerate(images):
+        y, x = (i // across) * (height + seam), (i % across) * (width + seam)
+        canvas[y : y + height, x : x + width] = image
+    return canvas
 
 
 def images_on_disc(images: Array, centres: Array, *, side: float) -> Figure:
     """Images ``(N, h, w)``, entries in ``[0, 1]``, as squares with these ``centres (N, 2)`` in the
     unit disc.
     """
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(5.6, 5.6))
+    with _page(5.6, 5.6) as figure:
         axes = figure.add_axes((0.01, 0.01, 0.98, 0.98))
         for image, (x, y) in zip(images, centres, strict=True):
-            square = (x - side / 2, x + side / 2, y - side / 2, y + side / 2)
-            axes.imshow(image, cmap=_INK, vmin=0, vmax=1, extent=square, interpolation="nearest")
-        axes.add_patch(Circle((0, 0), 1, facecolor="none", edgecolor="black", linewidth=0.8))
-        axes.set(xlim=(-1.01, 1.01), ylim=(-1.01, 1.01), aspect="equal")
-        axes.set_axis_off()
+            axes.imshow(image, extent=_square(x, y, side), **_INK)
+        _draw_rim(axes)
     return figure
 
 
 # --- curves --------------------------------------------------------------------------------------
-
-_FAMILIES = (*_LINES, ("#009e73", "^"))
 
 
 @dataclass(frozen=True)
@@ -564,34 +559,23 @@ class Curve:
 
 def curves(panels: Mapping[str, Sequence[Curve]], *, axes_labels: tuple[str, str]) -> Figure:
     """A panel for each title, side by side over one scale of ``y``; ``x`` is logarithmic."""
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(0.6 + 3.4 * len(panels), 3.4), layout="constrained")
-        row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    count = len(panels)
+    with _charts(0.6 + 3.4 * count, 3.4, axes_labels, count, sharey=True) as (figure, row):
         for axes, (title, drawn) in zip(row, panels.items(), strict=True):
             for curve in drawn:
                 colour, marker = _FAMILIES[curve.family]
-                inside = colour if curve.line == "-" else "white"
-                marker = "x" if curve.line == ":" else marker
-                look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4}
-                look |= {"markerfacecolor": inside, "linewidth": 1, "label": curve.label}
+                look: dict[str, Any] = {"color": colour, "linewidth": 1, "label": curve.label}
+                look |= {"marker": "x" if curve.line == ":" else marker}
+                look |= {"markerfacecolor": colour if curve.line == "-" else "white"}
                 axes.plot(curve.x, curve.y, curve.line, **look)
-            _label_curves(axes, title, axes_labels[0], {x for curve in drawn for x in curve.x})
-        row[0].set_ylabel(axes_labels[1])
+            axes.set(xscale="log", title=title)
+            _set_ticks(axes, sorted({x for curve in drawn for x in curve.x}))
+            axes.legend(fontsize=7.5)
     return figure
-
-
-def _label_curves(axes: Axes, title: str, name: str, ticks: set[float]) -> None:
-    axes.set(xscale="log", xlabel=name)
-    axes.set_xticks(sorted(ticks), [f"{x:g}" for x in sorted(ticks)])
-    axes.minorticks_off()
-    axes.set_title(title, size=10, pad=5)
-    axes.legend(frameon=False, fontsize=7.5)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 # --- screens of a game ---------------------------------------------------------------------------
 
-_SCREEN: dict[str, Any] = {"cmap": "gray", "vmin": 0, "vmax": 1, "interpolation": "nearest"}
 _THUMB, _SEAM = 0.62, 0.05  # in inches
 
 
@@ -606,8 +590,7 @@ def screens_in_rows(
     counts = [len(rows) for rows in groups.values()]
     width = left + len(columns) * (_THUMB + _SEAM) + 0.1
     height = top + sum(counts) * (_THUMB + _SEAM) + between * (len(counts) - 1) + 0.1
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(width, height))
+    with _page(width, height) as figure:
         y = height - top
         for name, rows in groups.items():
             tall = len(rows) * (_THUMB + _SEAM)
@@ -638,27 +621,14 @@ def screens_in_panels(panels: Mapping[str, Array], *, columns: int, across: int)
     rows = -(-len(panels) // columns)
     width = margin + columns * (side + margin)
     height = margin + rows * (side + margin + heading)
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(width, height))
-        for i, (title, images) in enumerate(panels.items()):
-            row, column = divmod(i, columns)
-            bottom = height - (row + 1) * (side + margin + heading)
-            axes = _axes(figure, margin + column * (side + margin), bottom, side, side)
+    with _page(width, height) as figure:
+        places = _places(len(panels), columns, side, margin, heading)
+        for (title, images), place in zip(panels.items(), places, strict=True):
+            axes = _axes(figure, *place, side, side)
             axes.imshow(_tiled(images, across, seam=3), **_SCREEN)
-            axes.set_title(title, size=10, pad=4)
+            axes.set_title(title, pad=4)
             axes.set_axis_off()
     return figure
-
-
-def _tiled(images: Array, across: int, *, seam: int) -> Array:
-    """One picture of all, ``across`` in a row, with white seams of so many pixels between them."""
-    down = -(-len(images) // across)
-    _, height, width = images.shape
-    canvas = np.ones((down * (height + seam) - seam, across * (width + seam) - seam))
-    for i, image in enumerate(images):
-        y, x = (i // across) * (height + seam), (i % across) * (width + seam)
-        canvas[y : y + height, x : x + width] = image
-    return canvas
 
 
 @dataclass(frozen=True)
@@ -680,37 +650,29 @@ def game_on_disc(game: GameOnDisc, *, side: float = 0.2) -> Figure:
     """Screens of a game at their places, framed in the colour of its points; a dot a frame."""
     norm = Normalize(0, max(1, game.points.max()))
     colours = matplotlib.colormaps[_DEPTHS](norm(game.points))
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(6.9, 6.1))
+    with _page(6.9, 6.1) as figure:
         axes = _axes(figure, 0.05, 0.05, 6, 6)
         _draw_rings(axes, game.rings)
         axes.scatter(*game.path.T, c=colours, s=4, linewidths=0, zorder=2)
         for i, image in zip(game.shown, game.screens, strict=True):
             x, y = game.path[i]
-            square = (x - side / 2, x + side / 2, y - side / 2, y + side / 2)
-            axes.imshow(image, extent=square, zorder=3, **_SCREEN)
-            corner = (x - side / 2, y - side / 2)
+            axes.imshow(image, extent=_square(x, y, side), zorder=3, **_SCREEN)
             frame: dict[str, Any] = {"facecolor": "none", "linewidth": 2, "zorder": 4}
+            corner = (x - side / 2, y - side / 2)
             axes.add_patch(Rectangle(corner, side, side, edgecolor=colours[i], **frame))
         axes.plot(0, 0, zorder=1, **_ZERO)
         _draw_rim(axes)
-        bar = figure.colorbar(
-            ScalarMappable(norm, _DEPTHS), cax=_axes(figure, 6.22, 1.3, 0.12, 3.5)
-        )
-        bar.set_label("points")
-        bar.ax.tick_params(length=2, labelsize=8)
-        bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]
+        _draw_bar(_axes(figure, 6.22, 1.3, 0.12, 3.5), norm, _DEPTHS, "points")
     return figure
 
 
 def _draw_rings(axes: Axes, rings: Mapping[float, str]) -> None:
     """Thin circles, named a little to the left of the top."""
     look: dict[str, Any] = {"facecolor": "none", "edgecolor": "0.8", "linewidth": 0.6}
-    behind = [withStroke(linewidth=3, foreground="white")]
     for radius, name in rings.items():
         axes.add_patch(Circle((0, 0), radius, zorder=0, **look))
-        text: dict[str, Any] = {"ha": "center", "va": "center", "size": 8, "color": "0.35"}
-        axes.text(-0.26 * radius, 0.966 * radius, name, zorder=1, path_effects=behind, **text)
+        text = {"ha": "center", "va": "center", "size": 8, "color": "0.35", **_around(3, "white")}
+        axes.text(-0.26 * radius, 0.966 * radius, name, zorder=1, **text)
     axes.text(-1, -1, "rings: distance from the origin", size=8, color="0.35")
 
 
@@ -729,21 +691,17 @@ class Cloud:
 
 def clouds(panels: Sequence[Cloud], *, axes_labels: tuple[str, str]) -> Figure:
     """Panels side by side, each with its own scale of ``y`` from 0."""
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(0.4 + 3.3 * len(panels), 2.9), layout="constrained")
-        row = figure.subplots(1, len(panels), squeeze=False)[0]
+    dots: dict[str, Any] = {"s": 2, "color": "0.6", "alpha": 0.5, "linewidths": 0}
+    width = 0.4 + 3.3 * len(panels)
+    with _charts(width, 2.9, axes_labels, len(panels)) as (figure, row):
         for axes, cloud in zip(row, panels, strict=True):
-            dots: dict[str, Any] = {"s": 2, "color": "0.6", "alpha": 0.5, "linewidths": 0}
             axes.scatter(cloud.x, cloud.y, rasterized=True, **dots)
             for line in cloud.lines:
                 colour = _FAMILIES[line.family][0]
                 axes.plot(line.x, line.y, line.line, color=colour, label=line.label, linewidth=1.4)
-            axes.set(xlabel=axes_labels[0], ylim=(0, None), xlim=(0, None))
-            axes.set_title(cloud.title, size=10, pad=5)
-            axes.spines[["top", "right"]].set_visible(False)
+            axes.set(ylim=(0, None), xlim=(0, None), title=cloud.title)
             if cloud.lines:
-                axes.legend(frameon=False, fontsize=8)
-        row[0].set_ylabel(axes_labels[1])
+                axes.legend(fontsize=8)
     return figure
 
 
@@ -769,21 +727,17 @@ def bands(
     """Curves with bands, and thin ones without, over an axis that is linear up to 1 and logarithmic
     from there.
     """
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(5.2, 3.5), layout="constrained")
-        axes = figure.subplots()
+    with _charts(5.2, 3.5, axes_labels) as (figure, [axes]):
         for band in drawn:
             colour, marker = _FAMILIES[band.family]
-            look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4}
+            look: dict[str, Any] = {"color": colour, "marker": marker, "linewidth": 1.2}
             axes.fill_between(band.x, band.low, band.high, color=colour, alpha=0.18, linewidth=0)
-            axes.plot(band.x, band.y, linewidth=1.2, label=band.label, **look)
+            axes.plot(band.x, band.y, label=band.label, **look)
         for curve in beside:
             colour = _FAMILIES[curve.family][0]
             axes.plot(curve.x, curve.y, curve.line, color=colour, linewidth=1, label=curve.label)
         axes.set_xscale("symlog", linthresh=1, linscale=0.4)
-        axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
-        axes.minorticks_off()
-        axes.set(xlabel=axes_labels[0], ylabel=axes_labels[1], ylim=(0, None))
-        figure.legend(loc="outside lower center", ncols=2, frameon=False)
-        axes.spines[["top", "right"]].set_visible(False)
+        _set_ticks(axes, ticks)
+        axes.set_ylim(0, None)
+        figure.legend(loc="outside lower center", ncols=2)
     return figure

@@ -22,29 +22,26 @@ All seeds of one geometry and dimension train stacked in one program. Each has i
 images in each epoch, which depends on the seed and the epoch alone.
 """
 
-import json
-import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import gcd
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
-from hyperwrap import __version__, charts
-from hyperwrap.errors import UserError
+from hyperwrap import charts
 from hyperwrap.runs import Row, Run, device_name
+from hyperwrap.training import Loop, Progress, seeded
 from hyperwrap.vae import VAE, EuclideanLatent, HyperbolicLatent, mlp
 from hyperwrap.vae.latent import Coordinates, Covariance
-from hyperwrap.vae.train import Progress, Shuffled, Trainer, Training, seeded
+from hyperwrap.vae.train import Shuffled, Training, trainer
 from nagano2019.data.mnist import Mnist
-from nagano2019.figures import Array, Figure, image_grid, images_on_disc, rendered
+from nagano2019.figures import Array, Figure, image_grid, images_on_disc
+from nagano2019.grid import Cell, Outcome, Result, finish, row, run_cells
 
 __all__ = [
     "FULL",
@@ -53,32 +50,30 @@ __all__ = [
     "PAPER",
     "QUICK",
     "REMARK",
-    "Best",
     "Group",
+    "Lab",
     "Protocol",
     "Scale",
     "evaluate",
-    "groups",
+    "places",
     "quick",
     "remark",
-    "reproduce",
+    "reproducing",
 ]
 
 REMARK = """\
 - ELBO, LL: nats per test image, both from the same 500 samples of the posterior
-- vanilla, hyperbolic: 50,000 steps, the learning rate falling to 0 in the second half; of each the
-  model with the best LL on the validation images (20 samples, every 2,500 steps)
+- vanilla, hyperbolic: 50,000 steps, the learning rate falling to 0 in the second half; for each
+  seed, the model with the best LL on the validation images (20 samples, every 2,500 steps)
 - as in the paper: 150,000 steps at a constant learning rate, the last model
-- more: as the first, but with what the paper does not have: a full covariance of the posterior and
-  8 samples of it in training; the decoder of the hyperbolic model sees the tangent vector
+- more: like the first, but with what the paper does not have: a full covariance of the posterior
+  and 8 samples of it in training; the decoder of the hyperbolic model sees the tangent vector
 - mean ± standard deviation over seeds; in brackets the paper's mean, and ours less the paper's"""
 
 _QUICK_REMARK = """\
 - a quick look: {steps} steps, {seeds} seeds, {points} test images; these numbers are not those of
   the paper's protocol and say nothing about its tables
 - ELBO, LL: nats per test image, both from the same {samples} samples of the posterior"""
-
-Watch = Callable[[str, Progress], None]
 
 
 @dataclass(frozen=True)
@@ -96,8 +91,8 @@ class Protocol:
     covariance: Covariance = "diagonal"
     coordinates: Coordinates = "hyperboloid"
     """What the decoder of the hyperbolic model is given."""
-    dims: tuple[int, ...] | None = None
-    """Where it is tried, if not wherever the others are."""
+    largest_n: int | None = None
+    """Up to which dimension it is tried; None for all."""
 
     @property
     def report_every(self) -> int:
@@ -107,13 +102,13 @@ class Protocol:
 OURS = Protocol("", 50_000, decay=True, select_every=2_500)
 PAPER = Protocol(", as in the paper", 150_000, decay=False, select_every=None)
 MORE = replace(
-    OURS, label=", more", num_samples=8, covariance="full", coordinates="tangent", dims=(2, 5)
+    OURS, label=", more", num_samples=8, covariance="full", coordinates="tangent", largest_n=5
 )
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What both protocols share: the paper's values, unless somebody is in a hurry."""
+    """What all protocols share: the paper's values, unless somebody is in a hurry."""
 
     dims: tuple[int, ...] = (2, 5, 10, 20)
     seeds: int = 5
@@ -138,16 +133,6 @@ def quick(protocol: Protocol) -> Protocol:
     return replace(protocol, label=f"{protocol.label}, quick", steps=1_000, select_every=every)
 
 
-def remark(protocols: Sequence[Protocol], scale: Scale) -> str:
-    """What the numbers in the table are."""
-    if scale.comparable:
-        return REMARK
-    steps = " or ".join(sorted({f"{protocol.steps:,}" for protocol in protocols}))
-    return _QUICK_REMARK.format(
-        steps=steps, seeds=scale.seeds, points=scale.points or "all", samples=scale.test_samples
-    )
-
-
 _GEOMETRIES = ("vanilla", "hyperbolic")
 _ELBO_AND_LL = {  # Table 4; Table 2 is part of it
     ("vanilla", 2): (-145.53, -140.45),
@@ -162,84 +147,59 @@ _ELBO_AND_LL = {  # Table 4; Table 2 is part of it
 
 
 @dataclass(frozen=True)
-class Group:
-    """What trains in one program: all seeds of one geometry and dimension."""
+class Lab:
+    """What all groups of a run share; the images are on the device that trains."""
 
-    protocol: Protocol
-    geometry: str
-    n: int
+    data: Mnist
+    scale: Scale = FULL
+    seed: int = 0
 
-    @property
-    def row(self) -> str:
-        return f"{self.geometry}{self.protocol.label}"
-
-    @property
-    def name(self) -> str:
-        return f"{self.row}, n={self.n}"
+    @classmethod
+    def on(cls, device: torch.device, data: Mnist, scale: Scale, seed: int) -> "Lab":
+        points = scale.points
+        parts = (data.train, data.validation[:points], data.test[:points])
+        return cls(Mnist(*(part.to(device) for part in parts)), scale, seed)
 
     @property
-    def file(self) -> str:
-        """The name in letters that any file system takes.
+    def device(self) -> torch.device:
+        return self.data.train.device
 
-        >>> Group(MORE, "hyperbolic", 2).file
-        'hyperbolic-more-n2'
-        """
-        return self.name.replace(", ", "-").replace(" ", "-").replace("=", "")
+    def config(self) -> dict[str, Any]:
+        """What all groups of a folder agree in."""
+        sizes = [len(part) for part in self.data]
+        return {"seed": self.seed, "scale": asdict(self.scale), "images": sizes}
 
-    def latent(self) -> EuclideanLatent | HyperbolicLatent:
-        p = self.protocol
-        if self.geometry == "vanilla":
-            return EuclideanLatent(self.n, covariance=p.covariance)
-        return HyperbolicLatent(self.n, covariance=p.covariance, coordinates=p.coordinates)
-
-
-def groups(protocols: Sequence[Protocol], scale: Scale) -> list[Group]:
-    """In the order of the table."""
-    return [
-        Group(p, geometry, n)
-        for p in protocols
-        for geometry in _GEOMETRIES
-        for n in p.dims or scale.dims
-    ]
+    def groups(self, protocols: Sequence[Protocol]) -> "list[Group]":
+        """In the order of the table."""
+        return [
+            Group(p, geometry, n, self)
+            for p in protocols
+            for geometry in _GEOMETRIES
+            for n in self.scale.dims
+            if n <= (p.largest_n or n)
+        ]
 
 
-def reproduce(
-    run: Run,
-    data: Mnist,
-    watch: Watch = lambda name, progress: None,
-    *,
-    protocols: Sequence[Protocol] = (OURS,),
-    scale: Scale = FULL,
-    device: torch.device,
-) -> tuple[list[Row], list[Path]]:
-    """Trains, scores and draws into the folder of the run; returns the numbers and the pictures.
+def reproducing(
+    run: Run, lab: Lab, protocols: Sequence[Protocol] = (OURS,)
+) -> Generator[Progress, None, Result]:
+    """Trains, scores and draws into the folder of the run, which has the config of the lab.
 
-    What is killed resumes after the last group that was finished: those lie in ``checkpoints``,
-    until the results do. ``watch`` is called with the name of a group and how it stands.
+    Table and figures are of all groups in the folder.
     """
-    checkpoints = run.folder / "checkpoints"
-    checkpoints.mkdir(exist_ok=True)
-    parts = Mnist(*(part.to(device) for part in _shortened(data, scale)))
-    found: dict[Group, Outcome] = {}
-    with _tensor_cores(device):
-        for group in groups(protocols, scale):
-            job = _Job(group, scale, run.seed, parts)
-            found[group] = _once(job, checkpoints, watch, run)
-    rows = table(found, scale)
-    files = {
-        f"{name}.{form}": rendered(figure, form)
-        for name, figure in figures(protocols[0], found, scale, run.seed).items()
-        for form in ("png", "pdf")
-    }
-    paths = [run.write(name, content) for name, content in files.items()]
-    run.write("groups.jsonl", "".join(map(_line, found.values())).encode())
-    run.finish(rows, remark(protocols, scale), device_name(device))
-    shutil.rmtree(checkpoints)
-    return rows, paths
+
+    def stored(settings: Mapping[str, Any]) -> Group:
+        return Group(Protocol(**settings["protocol"]), settings["geometry"], settings["n"], lab)
+
+    with _tensor_cores(lab.device):
+        every = yield from run_cells(run, lab.groups(protocols), others=stored)
+    found = {group: every[group] for group in sorted(every, key=_place)}
+    text = remark([group.protocol for group in found], lab.scale)
+    return finish(run, table(found), text, figures(found), found.values())
 
 
-def _shortened(data: Mnist, scale: Scale) -> Mnist:
-    return Mnist(data.train, data.validation[: scale.points], data.test[: scale.points])
+def _place(group: "Group") -> tuple[str, int, int]:
+    return group.protocol.label, _GEOMETRIES.index(group.geometry), group.n
 
 
 @contextmanager
@@ -253,144 +213,77 @@ def _tensor_cores(device: torch.device) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-# --- the table -----------------------------------------------------------------------------------
-
-
-def table(found: "Mapping[Group, Outcome]", scale: Scale) -> list[Row]:
-    """ELBO and log-likelihood of every group, mean and standard deviation over the seeds."""
-    return [
-        _row(group, column, values, paper if scale.comparable else None)
-        for group, outcome in found.items()
-        for column, values, paper in zip(
-            ("ELBO", "LL"),
-            (outcome.elbo, outcome.log_likelihood),
-            _ELBO_AND_LL.get((group.geometry, group.n), (None, None)),
-            strict=True,
-        )
-    ]
-
-
-def _row(group: Group, column: str, values: Tensor, paper: float | None) -> Row:
-    sd = values.std().item() if len(values) > 1 else None
-    name = f"{column} n={group.n}"
-    return Row(group.row, name, values.mean().item(), sd, len(values), paper)
-
-
 # --- one group -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a trained group is worth on the test images, ``(seeds,)`` each, and its first model."""
+class Group(Cell):
+    """What trains in one program: all seeds of one geometry and dimension."""
 
-    settings: dict[str, object]
-    elbo: Tensor
-    log_likelihood: Tensor
-    steps: Tensor
-    """After how many steps each model was taken."""
-    first: dict[str, Tensor]
-    """The parameters of the first seed's model."""
-    last: Progress
-    """How training stood at its end."""
-    seconds: float
+    protocol: Protocol
+    geometry: str
+    n: int
+    lab: Lab = field(compare=False, repr=False)
 
+    @property
+    def row(self) -> str:
+        return f"{self.geometry}{self.protocol.label}"
 
-@dataclass(frozen=True)
-class _Job:
-    group: Group
-    scale: Scale
-    seed: int
-    data: Mnist
+    @property
+    def name(self) -> str:
+        return f"{self.row}, n={self.n}"
 
-    def settings(self) -> dict[str, object]:
-        """All that the outcome depends on."""
-        sizes = [len(part) for part in self.data]
-        versions = {"hyperwrap": __version__, "torch": torch.__version__}
-        device = device_name(self.data.train.device)
-        what = {"group": asdict(self.group), "scale": asdict(self.scale), "seed": self.seed}
-        # As it reads after a way through JSON, so that it can be compared with what was kept.
-        return json.loads(json.dumps({**what, "images": sizes, "device": device, **versions}))
+    def settings(self) -> dict[str, Any]:
+        return {"protocol": asdict(self.protocol), "geometry": self.geometry, "n": self.n}
 
-    def train(self, watch: Watch) -> Outcome:
-        start, group, scale = time.perf_counter(), self.group, self.scale
-        torch.manual_seed(self.seed)
-        model = _vae(group.latent(), scale, self.data, stack=(scale.seeds,))
-        model.to(self.data.train.device)
-        best, last = self._trained(model, watch)
-        best.restore()
-        elbo, log_likelihood = evaluate(model, self.data.test, scale.test_samples, self.seed)
-        first = {name: p.detach()[0].cpu() for name, p in model.named_parameters()}
-        scores = {"elbo": elbo, "log_likelihood": log_likelihood, "steps": best.steps.cpu()}
-        seconds = time.perf_counter() - start
-        return Outcome(self.settings(), **scores, first=first, last=last, seconds=seconds)
+    def latent(self) -> EuclideanLatent | HyperbolicLatent:
+        p = self.protocol
+        if self.geometry == "vanilla":
+            return EuclideanLatent(self.n, covariance=p.covariance)
+        return HyperbolicLatent(self.n, covariance=p.covariance, coordinates=p.coordinates)
 
-    def _trained(self, model: VAE, watch: Watch) -> "tuple[Best, Progress]":
-        protocol, scale = self.group.protocol, self.scale
-        order = Shuffled(self.data.train, scale.batch, range(self.seed, self.seed + scale.seeds))
+    def vae(self, stack: Sequence[int] = ()) -> VAE:
+        latent, hidden = self.latent(), self.lab.scale.hidden
+        pixels = self.lab.data.train.shape[-1]
+        encoder = mlp([pixels, hidden, latent.encoder_outputs], stack=stack)
+        decoder = mlp([latent.decoder_inputs, hidden, pixels], stack=stack)
+        return VAE(encoder, decoder, latent)
+
+    def measure(self, folder: Path) -> Generator[Progress, None, Outcome]:
+        """Of each seed what the selected model is worth on the test images; the first model."""
+        lab, scale, p = self.lab, self.lab.scale, self.protocol
+        with seeded(lab.seed, lab.device):
+            model = self.vae(stack=(scale.seeds,)).to(lab.device)
+        loop = self._loop(model, folder)
+        yield from loop.run()
+        loop.best.restore()
+        elbo, log_likelihood = evaluate(model, lab.data.test, scale.test_samples, lab.seed)
+        chosen = loop.best.steps.tolist() if p.select_every else [p.steps] * scale.seeds
+        scores = {"elbo": elbo, "log_likelihood": log_likelihood, "steps": chosen}
+        first = {name: t.detach()[0] for name, t in model.named_parameters()}
+        return Outcome(scores, first, device_name(lab.device))
+
+    def _loop(self, model: VAE, folder: Path) -> Loop:
+        lab, scale, p = self.lab, self.lab.scale, self.protocol
+        order = Shuffled(lab.data.train, scale.batch, range(lab.seed, lab.seed + scale.seeds))
         training = Training(
-            protocol.steps,
-            scale.learning_rate,
-            decay=protocol.decay,
-            num_samples=protocol.num_samples,
-            seed=self.seed,
+            p.steps, scale.learning_rate, decay=p.decay, num_samples=p.num_samples, seed=lab.seed
         )
-        best, every = Best(model), protocol.select_every
-        progress = None
-        for progress in Trainer(model, order, training).run(protocol.report_every):
-            watch(self.group.name, progress)
-            last = progress.step == protocol.steps
-            if every is None and last:
-                best.offer(torch.zeros(scale.seeds), progress.step)
-            elif every is not None and (last or progress.step % every == 0):
-                best.offer(self._validation(model), progress.step)
-        assert progress is not None
-        return best, progress
 
-    def _validation(self, model: VAE) -> Tensor:
-        samples = self.scale.validation_samples
-        return evaluate(model, self.data.validation, samples, self.seed)[1]
+        def score(validation: Tensor) -> list[float]:
+            return evaluate(model, validation, scale.validation_samples, lab.seed)[1]
 
-
-def _vae(
-    latent: EuclideanLatent | HyperbolicLatent, scale: Scale, data: Mnist, stack: Sequence[int] = ()
-) -> VAE:
-    pixels = data.train.shape[-1]
-    encoder = mlp([pixels, scale.hidden, latent.encoder_outputs], stack=stack)
-    decoder = mlp([latent.decoder_inputs, scale.hidden, pixels], stack=stack)
-    return VAE(encoder, decoder, latent)
-
-
-class Best:
-    """For each model of a stack, the parameters with which it did best so far."""
-
-    def __init__(self, model: VAE) -> None:
-        self._own = dict(model.named_parameters())
-        self._kept = {name: p.detach().clone() for name, p in self._own.items()}
-        stack, device = next(iter(self._own.values())).shape[0], model.beta.device
-        self.scores = torch.full((stack,), -torch.inf, device=device)
-        self.steps = torch.zeros(stack, dtype=torch.long, device=device)
-
-    def offer(self, scores: Tensor, step: int) -> None:
-        """Keeps the parameters of those models whose score is higher than any before."""
-        scores = scores.to(self.scores)
-        better = scores > self.scores
-        self.scores = torch.where(better, scores, self.scores)
-        self.steps = torch.where(better, step, self.steps)
-        for name, p in self._own.items():
-            mask = better.view(-1, *[1] * (p.dim() - 1))
-            self._kept[name] = torch.where(mask, p.detach(), self._kept[name])
-
-    @torch.no_grad()
-    def restore(self) -> None:
-        """Puts what was kept back into the models."""
-        for name, p in self._own.items():
-            p.copy_(self._kept[name])
+        looking: dict[str, Any] = {}
+        if p.select_every:
+            data = lab.data.validation
+            looking = {"validation": data, "score": score, "validate_every": p.select_every}
+        return trainer(model, order, training, folder, report_every=p.report_every, **looking)
 
 
 def evaluate(
     model: VAE, images: Tensor, num_samples: int, seed: int, at_once: int = 1_000
-) -> tuple[Tensor, Tensor]:
-    """ELBO and log-likelihood of each model of a stack, averaged over the images, on the CPU.
+) -> tuple[list[float], list[float]]:
+    """ELBO and log-likelihood of each model of a stack, averaged over the images.
 
     The noise is that of the seed: the same at every call, and training does not notice.
     """
@@ -401,62 +294,38 @@ def evaluate(
             for part in images.split(at_once)
         ]
     elbo, log_likelihood = (
-        torch.cat(parts, -1).mean(-1).cpu() for parts in zip(*scores, strict=True)
+        torch.cat(parts, -1).mean(-1).tolist() for parts in zip(*scores, strict=True)
     )
     return elbo, log_likelihood
 
 
-# --- what a killed run has finished --------------------------------------------------------------
+# --- the table -----------------------------------------------------------------------------------
 
 
-def _once(job: _Job, folder: Path, watch: Watch, run: Run) -> Outcome:
-    """The outcome of a killed run before this one; if there is none, that of training now."""
-    path = folder / f"{job.group.file}.safetensors"
-    if path.exists():
-        outcome = _read(path, job.settings())
-        run.add_seconds(outcome.seconds)
-        watch(job.group.name, outcome.last)
-        return outcome
-    outcome = job.train(watch)
-    run.write(str(path.relative_to(run.folder)), _packed(outcome))
-    return outcome
-
-
-def _packed(outcome: Outcome) -> bytes:
-    scores = {name: getattr(outcome, name).contiguous() for name in _SCORES}
-    first = {f"first.{name}": t.contiguous() for name, t in outcome.first.items()}
-    kept = {"settings": outcome.settings, "last": asdict(outcome.last), "seconds": outcome.seconds}
-    return save({**scores, **first}, {name: json.dumps(value) for name, value in kept.items()})
-
-
-_SCORES = ("elbo", "log_likelihood", "steps")
-
-
-def _read(path: Path, settings: dict[str, object]) -> Outcome:
-    try:
-        with safe_open(path, "pt") as file:
-            about = {name: json.loads(text) for name, text in (file.metadata() or {}).items()}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise UserError(
-            f"Expected what a killed run finished in {path}; it cannot be read ({error}). "
-            "Remove it to train anew."
-        ) from None
-    if about.get("settings") != settings:
-        raise UserError(
-            f"Expected {path.parent} to be of a killed run with the same options; it is of "
-            "another. Remove it, or choose another folder with -o."
+def table(found: Mapping[Group, Outcome]) -> list[Row]:
+    """ELBO and log-likelihood of every group, mean and standard deviation over the seeds."""
+    return [
+        row(group.row, f"{column} n={group.n}", outcome.scores[name], theirs)
+        for group, outcome in found.items()
+        for (column, name), theirs in zip(
+            {"ELBO": "elbo", "LL": "log_likelihood"}.items(), _paper(group), strict=True
         )
-    first = {n.removeprefix("first."): t for n, t in tensors.items() if n.startswith("first.")}
-    scores = {name: tensors[name] for name in _SCORES}
-    last, seconds = Progress(**about["last"]), about["seconds"]
-    return Outcome(settings, **scores, first=first, last=last, seconds=seconds)
+    ]
 
 
-def _line(outcome: Outcome) -> str:
-    """One group as a line of JSON: its settings, and what each seed came to."""
-    scores = {name: getattr(outcome, name).tolist() for name in _SCORES}
-    return json.dumps({**outcome.settings, **scores, "seconds": round(outcome.seconds, 2)}) + "\n"
+def _paper(group: Group) -> tuple[float, float] | tuple[None, None]:
+    known = _ELBO_AND_LL if group.lab.scale.comparable else {}
+    return known.get((group.geometry, group.n), (None, None))
+
+
+def remark(protocols: Sequence[Protocol], scale: Scale) -> str:
+    """What the numbers in the table are."""
+    if scale.comparable:
+        return REMARK
+    steps = " or ".join(sorted({f"{protocol.steps:,}" for protocol in protocols}))
+    return _QUICK_REMARK.format(
+        steps=steps, seeds=scale.seeds, points=scale.points or "all", samples=scale.test_samples
+    )
 
 
 # --- figures -----------------------------------------------------------------------------------
@@ -465,40 +334,31 @@ _SAMPLES_N, _DISC_N = 5, 2
 _ACROSS = 21  # digits on a diameter of the disc
 
 
-def figures(
-    protocol: Protocol, found: Mapping[Group, Outcome], scale: Scale, seed: int
-) -> dict[str, Figure]:
-    """Samples at n=5 and the disc at n=2, of the first seed's hyperbolic models, by name."""
+def figures(found: Mapping[Group, Outcome]) -> dict[str, Figure]:
+    """Samples at n=5 and the disc at n=2, of the first hyperbolic models and their first seed."""
     drawn: dict[str, Figure] = {}
     for n, name, draw in ((_SAMPLES_N, "samples", _samples), (_DISC_N, "disc", _disc)):
-        group = Group(protocol, "hyperbolic", n)
-        if group in found:
-            drawn[name] = draw(_restored(group.latent(), found[group], scale), seed)
+        group = next((g for g in found if (g.geometry, g.n) == ("hyperbolic", n)), None)
+        if group is not None:
+            model = group.vae()
+            model.load_state_dict(found[group].tensors, strict=False)  # β is no parameter, and 1
+            drawn[name] = draw(model, group.lab.seed)
     return drawn
 
 
-def _restored(latent: EuclideanLatent | HyperbolicLatent, outcome: Outcome, scale: Scale) -> VAE:
-    pixels = outcome.first["encoder.0.weight"].shape[0]
-    blank = torch.empty(0, pixels)
-    model = _vae(latent, scale, Mnist(blank, blank, blank))
-    model.load_state_dict(outcome.first, strict=False)  # β is no parameter, and 1
-    return model
-
-
 def _samples(model: VAE, seed: int) -> Figure:
-    with torch.random.fork_rng([]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         z = model.latent.prior().sample((100,))
     return image_grid(_images(model, z), columns=10)
 
 
 def _disc(model: VAE, seed: int) -> Figure:
-    y = _places(_ACROSS)
+    y = places(_ACROSS)
     z = charts.from_poincare(y)
     return images_on_disc(_images(model, z), y.numpy().astype(np.float64), side=2 / _ACROSS)
 
 
-def _places(across: int) -> Tensor:
+def places(across: int) -> Tensor:
     """Centres of those squares of ``[−1, 1]²``, ``across²`` in all, that lie inside the disc."""
     side = 2 / across
     ticks = (torch.arange(across) + 0.5) * side - 1

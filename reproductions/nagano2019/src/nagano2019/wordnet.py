@@ -1,144 +1,116 @@
 r"""Tables 3, 5 and 6: the nouns of WordNet, each a distribution (§5.4, Appendix C.4).
 
-The graph is the transitive closure of the hypernyms (`data.wordnet`). Kinds of node: Gaussians in
-hyperbolic and in Euclidean space, with a diagonal ``Σ`` (Tables 3 and 5) or one ``σ`` (Table 6,
-which the paper calls unit variance), and points in hyperbolic space, ranked by distance: what
-Nickel & Kiela do, the reference of Table 5. ``n = 5, 10, 20, 50, 100``.
+The graph is the transitive closure of the hypernyms. Kinds of node: Gaussians in hyperbolic and in
+Euclidean space, with a diagonal ``Σ`` (Tables 3 and 5) or one ``σ`` (Table 6, which the paper calls
+unit variance), and points in hyperbolic space, ranked by distance: what Nickel & Kiela do, the
+reference of Table 5. ``n = 5, 10, 20, 50, 100``.
 
 Two recipes:
 
-- *ours*: the parent against many negatives by softmax, Adam, the rate falling to 0; the rates are
-  those that a search with the same effort for each kind found (`OURS`). Radii have no bound.
+- *ours*: the parent against many negatives by softmax, Adam, the rate falling to 0, with the
+  settings that a search with the same effort for each kind found (docs/results/wordnet/tuning.json)
 - *as in the paper*: a hinge on KL energies with one negative and 50 samples, AdaGrad, at least
   744,000 steps of 1000 edges; radii are held to 4.3.
 
 MAP and mean rank are of all sources, with 20 samples of each; the paper's code scores nine sources.
-
-A *cell* is one recipe, kind and ``n``. All its seeds train stacked in one program. A finished cell
-is a file in ``cells``, and a run goes on with the cells that are missing. Tables and figure are of
-all cells in the folder, whichever run made them.
+All seeds of one recipe, kind and ``n`` train stacked in one program.
 """
 
 import hashlib
-import json
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
-from math import ceil, inf
+from itertools import groupby
 from pathlib import Path
-from statistics import fmean, stdev
-from typing import Any, Literal, NamedTuple
+from statistics import fmean
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from hyperwrap import __version__
-from hyperwrap.embedding.evaluate import evaluate
-from hyperwrap.embedding.recipe import PAPER, Recipe
-from hyperwrap.embedding.train import Kind, Trainer
+from hyperwrap.embedding.evaluate import Evaluation, evaluate
+from hyperwrap.embedding.nodes import NodeType, node_type
+from hyperwrap.embedding.recipe import EUCLIDEAN, PAPER, POINT, Recipe
+from hyperwrap.embedding.train import trainer
 from hyperwrap.errors import DivergedError, UserError
-from hyperwrap.files import as_json, write_whole
 from hyperwrap.graphs import wordnet
 from hyperwrap.graphs.hierarchy import Hierarchy
-from hyperwrap.runs import Row, Run, bullets, commit, device_name, tables, versions
+from hyperwrap.runs import Row, Run, bullets, device_name
 from hyperwrap.threads import one_thread
-from nagano2019.figures import Curve, Figure, curves, rendered
+from hyperwrap.training import Progress
+from nagano2019.figures import Curve, Figure, curves
+from nagano2019.grid import Cell, Outcome, Result, finish, row, run_cells
 
-__all__ = [
-    "FULL",
-    "OURS",
-    "QUICK",
-    "Cell",
-    "Outcome",
-    "Result",
-    "Scale",
-    "Stage",
-    "Watch",
-    "cells",
-    "figure",
-    "graph",
-    "remark",
-    "reproduce",
-    "summary",
-    "table",
-]
+__all__ = ["FULL", "KINDS", "OURS", "QUICK", "Group", "Kind", "Lab", "Scale", "reproducing"]
 
-# Found by coordinate descent over the rate, eps, the rate of log σ, the share of parents among the
-# negatives, the initial scale, betas, batch, burn-in and the rate again, in this order, the best
-# value of a field kept for the next: 100 epochs, n=5, judged by the MAP of 3,000 random sources,
-# the same values for every kind. Points did badly and got two more rounds, which found nothing
-# better (docs/results/wordnet/tuning.json). The defaults of `Recipe` are more careful: with what is
-# here, 1000 epochs at n=2 end in radii past 60 and NaN; with the defaults they do not.
-OURS: Mapping[str, Recipe] = {
-    "hyperbolic": Recipe(learning_rate=0.1, eps=0.001, betas=(0.5, 0.95), initial_scale=0.03),
-    "euclidean": Recipe(
-        batch=8192,
-        learning_rate=0.2,
-        scale_learning_rate=0.1,
-        eps=0.01,
-        betas=(0.5, 0.95),
-        initial_scale=0.03,
+OURS: Mapping[str, Recipe] = {"euclidean": EUCLIDEAN, "hyperbolic": Recipe(), "point": POINT}
+_RECIPES = {"ours": "", "paper": ", as in the paper"}
+_TABLES = {"diagonal": "diagonal Σ", "scalar": "one σ per node"}
+_DIMS = (5, 10, 20, 50, 100)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a node is, a row of the tables, with MAP and rank of the paper for each n."""
+
+    name: str
+    family: Literal["euclidean", "hyperbolic", "point"]
+    """It decides our recipe, and the colour."""
+    table: Literal["diagonal", "scalar"]
+    """Tables 3 and 5, or 6."""
+    precision: tuple[float, ...]
+    rank: tuple[float, ...]
+
+    @property
+    def node(self) -> NodeType:
+        if self.family == "point":
+            return node_type("hyperbolic", "none")
+        return node_type(self.family, self.table)
+
+    def paper(self, n: int) -> tuple[float, float] | tuple[None, None]:
+        if n not in _DIMS:
+            return None, None
+        i = _DIMS.index(n)
+        return self.precision[i], self.rank[i]
+
+
+KINDS = (
+    Kind(
+        "Euclid",
+        "euclidean",
+        "diagonal",
+        precision=(0.296, 0.778, 0.894, 0.942, 0.953),
+        rank=(25.09, 4.70, 2.23, 1.51, 1.34),
     ),
-    "point": Recipe(
-        batch=8192,
-        learning_rate=0.035,
-        eps=0.01,
-        betas=(0.9, 0.99),
-        burn_in=20,
-        initial_scale=0.03,
+    Kind(
+        "Hyperbolic",
+        "hyperbolic",
+        "diagonal",
+        precision=(0.506, 0.795, 0.897, 0.975, 0.978),
+        rank=(20.55, 5.07, 2.54, 1.19, 1.15),
     ),
-}
-
-Geometry = Literal["hyperbolic", "euclidean"]
-Covariance = Literal["diagonal", "scalar", "none"]
-
-_PAPER = {  # MAP and rank by n; of points, what the paper quotes from Nickel & Kiela (2017)
-    ("euclidean", "diagonal"): {
-        5: (0.296, 25.09),
-        10: (0.778, 4.70),
-        20: (0.894, 2.23),
-        50: (0.942, 1.51),
-        100: (0.953, 1.34),
-    },
-    ("hyperbolic", "diagonal"): {
-        5: (0.506, 20.55),
-        10: (0.795, 5.07),
-        20: (0.897, 2.54),
-        50: (0.975, 1.19),
-        100: (0.978, 1.15),
-    },
-    ("hyperbolic", "none"): {
-        5: (0.823, 4.9),
-        10: (0.851, 4.02),
-        20: (0.855, 3.84),
-        50: (0.86, 3.98),
-        100: (0.857, 3.9),
-    },
-    ("euclidean", "scalar"): {
-        5: (0.217, 55.28),
-        10: (0.698, 6.54),
-        20: (0.832, 3.08),
-        50: (0.910, 1.78),
-        100: (0.882, 4.75),
-    },
-    ("hyperbolic", "scalar"): {
-        5: (0.529, 22.38),
-        10: (0.771, 5.89),
-        20: (0.862, 2.80),
-        50: (0.903, 1.94),
-        100: (0.884, 2.57),
-    },
-}
-_NAMES: Mapping[tuple[Geometry, Covariance], str] = {  # of rows, in the order of the tables
-    ("euclidean", "diagonal"): "Euclid",
-    ("hyperbolic", "diagonal"): "Hyperbolic",
-    ("hyperbolic", "none"): "points (Nickel & Kiela)",
-    ("euclidean", "scalar"): "Euclid, one σ",
-    ("hyperbolic", "scalar"): "Hyperbolic, one σ",
-}
-_LABELS = {"ours": "", "paper": ", as in the paper"}
-_PARTS = {"diagonal": ("diagonal", "none"), "scalar": ("scalar",)}  # tables, and what is in them
+    Kind(
+        "points (Nickel & Kiela)",
+        "point",
+        "diagonal",
+        precision=(0.823, 0.851, 0.855, 0.86, 0.857),
+        rank=(4.9, 4.02, 3.84, 3.98, 3.9),
+    ),
+    Kind(
+        "Euclid, one σ",
+        "euclidean",
+        "scalar",
+        precision=(0.217, 0.698, 0.832, 0.910, 0.882),
+        rank=(55.28, 6.54, 3.08, 1.78, 4.75),
+    ),
+    Kind(
+        "Hyperbolic, one σ",
+        "hyperbolic",
+        "scalar",
+        precision=(0.529, 0.771, 0.862, 0.903, 0.884),
+        rank=(22.38, 5.89, 2.80, 1.94, 2.57),
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -149,20 +121,16 @@ class Scale:
     epochs: Mapping[int, int] = field(
         default_factory=lambda: {5: 200, 10: 120, 20: 80, 50: 50, 100: 40}
     )
-    """Of our recipe, by n, which are also the dimensions to do."""
+    """For our recipe, by n, which are also the dimensions to do."""
     seeds: Mapping[int, int] = field(default_factory=lambda: {20: 3, 100: 1})
-    """Of our recipe, by the largest n that has so many."""
+    """For our recipe, by the largest n that has so many."""
     paper_seeds: int = 1
     paper_dims: tuple[int, ...] = (5, 10)
-    paper_steps: int = 744_000
-    """At least; it is a whole number of epochs."""
-    paper_burn_in: int = 37_150
+    paper_epochs: int = 1003
+    """Of 742 steps each: the first whole number of them past 744,000 steps."""
     draws: int = 20
     comparable: bool = True
     """Whether the paper's numbers belong beside these."""
-
-    def seeds_of(self, cell: "Cell") -> int:
-        return self.paper_seeds if cell.recipe == "paper" else _by_n(self.seeds, cell.n)
 
 
 FULL = Scale()
@@ -171,206 +139,166 @@ QUICK = Scale(
     epochs={2: 60, 5: 60},
     seeds={5: 2},
     paper_dims=(2, 5),
-    paper_steps=360,
-    paper_burn_in=18,
+    paper_epochs=60,
     comparable=False,
 )
 
 
-def graph(scale: Scale) -> Hierarchy:
+@dataclass(frozen=True)
+class Lab:
+    """What all groups of a run share."""
+
+    graph: Hierarchy
     """The closure that is embedded."""
-    return getattr(wordnet, scale.graph)().closure()
+    scale: Scale = FULL
+    seed: int = 0
+    seeds: int | None = None
+    """Of each group, in place of the scale's."""
+    device: torch.device = torch.device("cpu")  # noqa: RUF009
+
+    @classmethod
+    def of(cls, scale: Scale, *options: Any) -> "Lab":
+        """With the graph of the scale."""
+        return cls(getattr(wordnet, scale.graph)().closure(), scale, *options)
+
+    @property
+    def edges(self) -> Tensor:
+        return torch.tensor(self.graph.edges)
+
+    def config(self) -> dict[str, Any]:
+        """What all groups of a folder agree in."""
+        digest = hashlib.sha256(self.edges.numpy().tobytes()).hexdigest()[:12]
+        size = f"{len(self.graph.edges):,} edges of {len(self.graph):,} nodes ({digest})"
+        return {
+            "seed": self.seed,
+            "graph": f"{self.scale.graph}, {size}",
+            "draws": self.scale.draws,
+        }
+
+    def groups(
+        self,
+        *,
+        dims: Sequence[int] | None = None,
+        families: Sequence[str] = tuple(OURS),
+        tables: Sequence[str] = tuple(_TABLES),
+        recipes: Sequence[str] = ("ours",),
+    ) -> "list[Group]":
+        """In the order of the tables. Points train our way only."""
+        usual = {"ours": tuple(self.scale.epochs), "paper": self.scale.paper_dims}
+        found = [
+            Group(recipe, kind, n, self)
+            for recipe in recipes
+            for kind in KINDS
+            if kind.family in families and kind.table in tables
+            if not (kind.family == "point" and recipe == "paper")
+            for n in dims or usual[recipe]
+        ]
+        if not found:
+            raise UserError(
+                "Expected something to train; got none of the tables' rows. Points stand in the "
+                "table of diagonal covariances, and have no recipe of the paper."
+            )
+        return _ordered(found)
 
 
-# --- cells ---------------------------------------------------------------------------------------
+def reproducing(run: Run, lab: Lab, wanted: "Sequence[Group]") -> Generator[Progress, None, Result]:
+    """Trains, evaluates and draws into the folder of the run, which has the config of the lab.
+
+    Table and figure are of all groups in the folder.
+    """
+
+    def stored(settings: Mapping[str, Any]) -> Group:
+        kind = next(kind for kind in KINDS if kind.name == settings["kind"])
+        return Group(settings["trained"], kind, settings["n"], lab)
+
+    with _threads(lab.graph):
+        every = yield from run_cells(run, wanted, others=stored)
+    found = {group: every[group] for group in _ordered(every)}
+    text = remark(found, lab.scale)
+    return finish(run, table(found), text, {"precision": figure(found)}, found.values())
+
+
+def _threads(graph: Hierarchy) -> AbstractContextManager[None]:
+    return one_thread() if len(graph) < 10_000 else nullcontext()
+
+
+def _ordered(groups: "Iterable[Group]") -> "list[Group]":
+    recipes = list(_RECIPES)
+
+    def place(group: Group) -> tuple[Any, ...]:
+        kind = group.kind
+        return kind.table, recipes.index(group.recipe), KINDS.index(kind), group.n
+
+    return sorted(groups, key=place)
+
+
+# --- one group -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Cell:
+class Group(Cell):
     """What trains in one program: all seeds of one recipe, kind of node and dimension."""
 
     recipe: str
-    geometry: Geometry
-    covariance: Covariance
+    kind: Kind
     n: int
-
-    @property
-    def kind(self) -> str:
-        return "point" if self.covariance == "none" else self.geometry
+    lab: Lab = field(compare=False, repr=False)
 
     @property
     def row(self) -> str:
-        return _NAMES[self.geometry, self.covariance] + _LABELS[self.recipe]
+        return self.kind.name + _RECIPES[self.recipe]
 
     @property
     def name(self) -> str:
         return f"{self.row}, n={self.n}"
 
     @property
-    def file(self) -> str:
-        return f"{self.recipe}-{self.geometry}-{self.covariance}-n{self.n}.json"
+    def seeds(self) -> int:
+        scale = self.lab.scale
+        usual = scale.paper_seeds if self.recipe == "paper" else _by_n(scale.seeds, self.n)
+        return self.lab.seeds or usual
 
-
-def cells(
-    scale: Scale,
-    *,
-    dims: Sequence[int] | None = None,
-    kinds: Sequence[str] = ("euclidean", "hyperbolic", "point"),
-    covariances: Sequence[str] = ("diagonal", "scalar"),
-    recipes: Sequence[str] = ("ours",),
-) -> list[Cell]:
-    """In the order of the tables. Points stand in that of diagonal ``Σ``, and train our way only.
-
-    >>> [cell.name for cell in cells(FULL, dims=[5], kinds=["point", "hyperbolic"])]
-    ['Hyperbolic, n=5', 'points (Nickel & Kiela), n=5', 'Hyperbolic, one σ, n=5']
-    """
-    usual = {"ours": tuple(scale.epochs), "paper": scale.paper_dims}
-    wanted = [covariance for part in covariances for covariance in _PARTS[part]]
-    every = (
-        Cell(recipe, geometry, covariance, n)
-        for recipe in recipes
-        for geometry, covariance in _NAMES
-        if covariance in wanted and not (covariance == "none" and recipe == "paper")
-        for n in dims or usual[recipe]
-    )
-    found = _ordered({cell for cell in every if cell.kind in kinds})
-    if not found:
-        raise UserError(
-            "Expected something to train; got none of the tables' cells. Points have no covariance "
-            "and are not trained as in the paper: leave out --covariance scalar, --recipe paper."
-        )
-    return found
-
-
-def _ordered(some: Iterable[Cell]) -> list[Cell]:
-    names, recipes = list(_NAMES), list(_LABELS)
-
-    def place(cell: Cell) -> tuple[int, ...]:
-        row = names.index((cell.geometry, cell.covariance))
-        return int(cell.covariance == "scalar"), recipes.index(cell.recipe), row, cell.n
-
-    return sorted(some, key=place)
-
-
-# --- one cell ------------------------------------------------------------------------------------
-
-
-class Stage(NamedTuple):
-    """How a cell stands: ``done`` of ``total`` epochs or sources."""
-
-    cell: Cell
-    doing: Literal["training", "evaluating"]
-    done: int
-    total: int
-    loss: float | None = None
-
-
-class Watch(NamedTuple):
-    """Who is told how a run stands."""
-
-    stage: Callable[[Stage], None] = lambda stage: None
-    finished: "Callable[[Cell, Outcome], None]" = lambda cell, outcome: None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a cell came to, as it lies in its file."""
-
-    settings: dict[str, Any]
-    """All that decides it, but the machine."""
-    scores: list[dict[str, float]]
-    """For each seed: the fields of `Evaluation`, the last loss, the largest radius."""
-    failures: int
-    """Seeds that did not get to the end of training. One that diverges stops those beside it."""
-    error: str | None
-    steps: int
-    training_seconds: float
-    evaluation_seconds: float
-    device: str
-    commit: str | None
-    versions: dict[str, str]
-
-    def values(self, name: str) -> list[float]:
-        return [score[name] for score in self.scores]
-
-
-@dataclass(frozen=True)
-class _Job:
-    cell: Cell
-    edges: Tensor
-    nodes: int
-    scale: Scale
-    seed: int
-    seeds: int
-    device: torch.device
-
-    def recipe(self) -> Recipe:
-        if self.cell.recipe == "ours":
-            return OURS[self.cell.kind].lasting(_by_n(self.scale.epochs, self.cell.n))
-        steps = Trainer(self.edges, self.nodes, 1, recipe=PAPER).steps_in_epoch
-        return PAPER.but(
-            epochs=ceil(self.scale.paper_steps / steps),
-            burn_in=round(self.scale.paper_burn_in / steps),
-        )
-
-    def common(self) -> dict[str, Any]:
-        """What all cells of a folder have to agree in."""
-        digest = hashlib.sha256(self.edges.numpy().tobytes()).hexdigest()[:12]
-        size = f"{len(self.edges):,} edges of {self.nodes:,} nodes ({digest})"
-        graph = f"{self.scale.graph}, {size}"
-        draws = self.scale.draws
-        return {"graph": graph, "seed": self.seed, "draws": draws, "hyperwrap": __version__}
+    def training(self) -> Recipe:
+        """The recipe, as long as it is at this dimension."""
+        scale = self.lab.scale
+        if self.recipe == "ours":
+            return OURS[self.kind.family].lasting(_by_n(scale.epochs, self.n))
+        return PAPER.but(epochs=scale.paper_epochs, burn_in=round(scale.paper_epochs / 20))
 
     def settings(self) -> dict[str, Any]:
-        recipe = {name: None if x == inf else x for name, x in asdict(self.recipe()).items()}
-        mine = {"cell": asdict(self.cell), "seeds": self.seeds, "recipe": recipe}
-        # As it reads after a way through JSON, so that it can be compared with what was kept.
-        return json.loads(json.dumps({**self.common(), **mine}))
+        place = {"trained": self.recipe, "kind": self.kind.name, "n": self.n}
+        return {**place, "seeds": self.seeds, "recipe": asdict(self.training())}
 
-    def measure(self, watch: Watch) -> Outcome:
-        """Trains the seeds and evaluates each."""
-        start, kind, recipe = time.perf_counter(), self._kind(), self.recipe()
-        options: dict[str, Any] = {"seed": self.seed, "copies": self.seeds, "device": self.device}
-        trainer = Trainer(self.edges, self.nodes, self.cell.n, kind, recipe, **options)
-        error, loss = None, []
-        try:
-            for progress in trainer.run():
-                loss = progress.loss
-                watch.stage(
-                    Stage(self.cell, "training", progress.epoch, recipe.epochs, fmean(loss))
-                )
-        except DivergedError as diverged:
-            error = str(diverged)
-        trained = time.perf_counter()
-        ended = [] if error else loss
-        scores = [self._score(trainer, i, last, watch) for i, last in enumerate(ended)]
-        return Outcome(
-            settings=self.settings(),
-            scores=scores,
-            failures=self.seeds - len(scores),
-            error=error,
-            steps=trainer.step,
-            training_seconds=round(trained - start, 2),
-            evaluation_seconds=round(time.perf_counter() - trained, 2),
-            device=device_name(self.device),
-            commit=commit(),
-            versions=versions(),
+    def measure(self, folder: Path) -> Generator[Progress, None, Outcome]:
+        """Trains all seeds, and evaluates each. One that diverges stops those beside it."""
+        lab, kind, device = self.lab, self.kind.node, device_name(self.lab.device)
+        loop = trainer(
+            lab.edges,
+            len(lab.graph),
+            self.n,
+            kind,
+            self.training(),
+            seed=lab.seed,
+            copies=self.seeds,
+            device=lab.device,
+            folder=folder,
         )
-
-    def _score(self, trainer: Trainer, copy: int, loss: float, watch: Watch) -> dict[str, float]:
-        """What the embedding of one seed is worth."""
-        learned = (trainer.h, trainer.log_scale)
-        h, log_scale = (t.unflatten(0, (self.seeds, -1))[copy] for t in learned)
-
-        def look(done: int, of: int) -> None:
-            watch.stage(Stage(self.cell, "evaluating", copy * of + done, self.seeds * of))
-
-        draws, seed = self.scale.draws, self.seed + copy
-        found = evaluate(h, log_scale, self._kind(), self.edges, draws=draws, seed=seed, watch=look)
-        return {**asdict(found), "loss": loss, "largest_radius": h.norm(dim=1).max().item()}
-
-    def _kind(self) -> Kind:
-        return Kind(self.cell.geometry, self.cell.covariance)
+        scores: dict[str, Any] = {"epochs": loop.task.steps, "failures": 0, "error": None}
+        try:
+            yield from loop.run()
+        except DivergedError as diverged:
+            failed = {"failures": self.seeds, "error": diverged.seen}
+            return Outcome({**scores, **failed}, device=device)
+        learned = (t.unflatten(0, (self.seeds, -1)) for t in (loop.task.h, loop.task.log_scale))
+        found: list[Evaluation] = []
+        for h, log_scale in zip(*learned, strict=True):
+            seed = lab.seed + len(found)
+            work = evaluate(h, log_scale, kind, lab.edges, draws=lab.scale.draws, seed=seed)
+            found.append((yield from work))
+            precision = fmean(each.mean_average_precision for each in found)
+            yield Progress(len(found), self.seeds, {"MAP": precision})
+        scores |= {name: [getattr(each, name) for each in found] for name in asdict(found[0])}
+        return Outcome(scores, device=device)
 
 
 def _by_n(values: Mapping[int, int], n: int) -> int:
@@ -382,156 +310,40 @@ def _by_n(values: Mapping[int, int], n: int) -> int:
     return values[min((key for key in values if key >= n), default=max(values))]
 
 
-def summary(cell: Cell, outcome: Outcome) -> str:
-    """A finished cell in a line."""
-    seconds = outcome.training_seconds + outcome.evaluation_seconds
-    if outcome.failures:
-        return f"{cell.name}: {_failure(outcome)}, {seconds:.0f} s"
-    numbers = ", ".join(f"{column} {row.cell()}" for column, row in _pair(cell, outcome).items())
-    return f"{cell.name}: {numbers}, {seconds:.0f} s"
-
-
-# --- the run -------------------------------------------------------------------------------------
-
-
-class Result(NamedTuple):
-    rows: list[Row]
-    figures: list[Path]
-    remark: str
-
-
-def reproduce(
-    run: Run,
-    graph: Hierarchy,
-    wanted: Sequence[Cell],
-    watch: Watch = Watch(),  # noqa: B008
-    *,
-    scale: Scale = FULL,
-    seeds: int | None = None,
-    device: torch.device | str = "cpu",
-) -> Result:
-    """Trains the wanted cells that the folder of the run lacks; tables and figure are of all there.
-
-    ``seeds`` is how many a cell has, in place of the scale's. Cells of another graph, seed or
-    version, and wanted ones of other settings, are an error before anything is trained.
-    """
-    edges, where = torch.tensor(graph.edges), torch.device(device)
-    jobs = {
-        cell: _Job(cell, edges, len(graph), scale, run.seed, seeds or scale.seeds_of(cell), where)
-        for cell in wanted
-    }
-    found = _finished(run.folder / "cells", jobs)
-    run.add_seconds(sum(o.training_seconds + o.evaluation_seconds for o in found.values()))
-    with _threads(graph):
-        for cell, job in jobs.items():
-            if cell not in found:
-                found[cell] = job.measure(watch)
-                write_whole(run.folder / "cells" / cell.file, as_json(asdict(found[cell])))
-            watch.finished(cell, found[cell])
-    return _finish(run, {cell: found[cell] for cell in _ordered(found)}, scale)
-
-
-def _finish(run: Run, found: "Mapping[Cell, Outcome]", scale: Scale) -> Result:
-    rows, text = table(found, scale), remark(found, scale)
-    files = {f"precision.{form}": rendered(figure(found, scale), form) for form in ("png", "pdf")}
-    figures = [run.write(name, content) for name, content in files.items()]
-    for part, covariances in _PARTS.items():
-        some = table({c: o for c, o in found.items() if c.covariance in covariances}, scale)
-        if some:
-            markdown = "\n\n".join(each.markdown() for each in tables(some))
-            run.write(f"table-{part}.md", f"{markdown}\n".encode())
-    run.finish(rows, text, ", ".join(sorted({outcome.device for outcome in found.values()})))
-    return Result(rows, figures, text)
-
-
-def _threads(graph: Hierarchy) -> AbstractContextManager[None]:
-    return one_thread() if len(graph) < 10_000 else nullcontext()
-
-
-# --- what is finished ----------------------------------------------------------------------------
-
-
-def _finished(folder: Path, jobs: Mapping[Cell, _Job]) -> dict[Cell, Outcome]:
-    """The cells in the folder, if they may stand in one table with those of the jobs."""
-    found: dict[Cell, Outcome] = {}
-    for path in sorted(folder.glob("*.json")):
-        cell, outcome = _read(path)
-        any_job = next(iter(jobs.values()))
-        expected = jobs[cell].settings() if cell in jobs else any_job.common()
-        _require_same(path, outcome.settings, expected)
-        found[cell] = outcome
-    return found
-
-
-def _read(path: Path) -> tuple[Cell, Outcome]:
-    try:
-        outcome = Outcome(**json.loads(path.read_bytes()))
-        cell = Cell(**outcome.settings["cell"])
-        if path.name != cell.file:
-            raise ValueError(f"it is that of {cell.name}")
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UserError(
-            f"Expected a finished cell in {path}; it cannot be read ({error}). Remove it."
-        ) from None
-    return cell, outcome
-
-
-def _require_same(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    for name, value in here.items():
-        if there.get(name) != value:
-            raise UserError(
-                f"Expected cells of the same options; in {path} {_difference(name, there, here)}. "
-                "Take the same options, remove it, or choose another folder with -o."
-            )
-
-
-def _difference(name: str, there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    a, b = there.get(name), here[name]
-    if isinstance(a, dict) and isinstance(b, dict):
-        inner = next(key for key in {**a, **b} if a.get(key) != b.get(key))
-        return f"the {name}'s {_difference(inner, a, {**a, **b})}"
-    return f"{name} is {a}, and here {b}"
-
-
-# --- tables --------------------------------------------------------------------------------------
+# --- table ---------------------------------------------------------------------------------------
 
 _COLUMNS = {"MAP": "mean_average_precision", "rank": "mean_rank"}
 
 
-def table(found: Mapping[Cell, Outcome], scale: Scale) -> list[Row]:
-    """MAP and mean rank of every cell, mean and standard deviation over its seeds."""
+def table(found: Mapping[Group, Outcome]) -> list[Row]:
+    """MAP and mean rank of every group, mean and standard deviation over its seeds."""
     return [
-        row
-        for cell, outcome in found.items()
-        for row in _pair(cell, outcome, comparable=scale.comparable).values()
+        row(group.row, f"{column} n={group.n}", outcome.scores.get(name, ()), theirs)
+        for group, outcome in found.items()
+        for (column, name), theirs in zip(_COLUMNS.items(), _paper(group), strict=True)
     ]
 
 
-def _pair(cell: Cell, outcome: Outcome, *, comparable: bool = False) -> dict[str, Row]:
-    paper = _PAPER[cell.geometry, cell.covariance].get(cell.n) if comparable else None
-    return {
-        column: _row(cell, column, outcome.values(name), theirs)
-        for (column, name), theirs in zip(_COLUMNS.items(), paper or (None, None), strict=True)
-    }
+def _paper(group: Group) -> tuple[float, float] | tuple[None, None]:
+    return group.kind.paper(group.n) if group.lab.scale.comparable else (None, None)
 
 
-def _row(cell: Cell, column: str, values: list[float], paper: float | None) -> Row:
-    mean = fmean(values) if values else None
-    sd = stdev(values) if len(values) > 1 else None
-    return Row(cell.row, f"{column} n={cell.n}", mean, sd, len(values), paper)
-
-
-def remark(found: Mapping[Cell, Outcome], scale: Scale) -> str:
-    """What the numbers in the tables are; what failed."""
-    recipes = {cell.recipe for cell in found}
+def remark(found: Mapping[Group, Outcome], scale: Scale) -> str:
+    """What the numbers in the table are; what failed."""
+    recipes = {group.recipe for group in found}
     items = [
         "" if scale.comparable else _QUICK,
         _evaluation(found, scale),
         _ours(found) if "ours" in recipes else "",
-        _as_in_the_paper(found) if "paper" in recipes else "",
-        _POINTS if scale.comparable and any(cell.kind == "point" for cell in found) else "",
+        _as_in_the_paper(scale) if "paper" in recipes else "",
+        _POINTS if scale.comparable and any(g.kind.family == "point" for g in found) else "",
         _SPREAD + (_BRACKETS if scale.comparable else ""),
-        *(f"{cell.name}: {_failure(o)} ({o.error})" for cell, o in found.items() if o.failures),
+        *(
+            f"{group.name}: training diverged, {o.scores['failures']} seeds without a result "
+            f"({o.scores['error']})"
+            for group, o in found.items()
+            if o.scores["failures"]
+        ),
     ]
     return bullets(items)
 
@@ -546,77 +358,60 @@ _POINTS = (
 )
 
 
-def _evaluation(found: Mapping[Cell, Outcome], scale: Scale) -> str:
-    scores = [score for outcome in found.values() for score in outcome.scores]
+def _evaluation(found: Mapping[Group, Outcome], scale: Scale) -> str:
+    scores = [outcome.scores for outcome in found.values() if not outcome.scores["failures"]]
     if not scores:
         return "no training came to its end"
-    precision, rank = (max(s[f"{name}_error"] for s in scores) for name in _COLUMNS.values())
+    precision, rank = (max(x for s in scores for x in s[f"{c}_error"]) for c in _COLUMNS.values())
     nine = " (the paper's code scores nine)" if scale.comparable else ""
     return (
-        f"MAP, rank: of all {scores[0]['sources']:,} nodes with a hypernym{nine}; all other nodes "
-        f"are ranked by KL with {scale.draws} samples, which cause a standard error of at most "
-        f"{precision:.1g} in a MAP and {rank:.1g} in a rank"
+        f"MAP, rank: of all {scores[0]['sources'][0]:,} nodes with a hypernym{nine}; all other "
+        f"nodes are ranked by KL with {scale.draws} samples, which cause a standard error of at "
+        f"most {precision:.1g} in a MAP and {rank:.1g} in a rank"
     )
 
 
-def _ours(found: Mapping[Cell, Outcome]) -> str:
-    epochs = {c.n: o.settings["recipe"]["epochs"] for c, o in found.items() if c.recipe == "ours"}
+def _ours(found: Mapping[Group, Outcome]) -> str:
+    epochs = {g.n: o.scores["epochs"] for g, o in found.items() if g.recipe == "ours"}
     by_n = ", ".join(f"{epochs[n]} (n={n})" for n in sorted(epochs))
     return (
-        "without a label: softmax against negatives, Adam, the rate falling to 0, no bound on "
-        f"radii; epochs: {by_n}"
+        f"without a label: softmax against negatives, Adam, the rate falling to 0; epochs: {by_n}"
     )
 
 
-def _as_in_the_paper(found: Mapping[Cell, Outcome]) -> str:
-    steps = max(outcome.steps for cell, outcome in found.items() if cell.recipe == "paper")
+def _as_in_the_paper(scale: Scale) -> str:
     return (
         f"as in the paper: hinge with margin {PAPER.margin:g}, one negative, {PAPER.draws} "
-        f"samples; AdaGrad {PAPER.learning_rate:g}, radii up to {PAPER.radius:g}, {steps:,} steps; "
-        "evaluated on all nodes like the others"
+        f"samples; AdaGrad {PAPER.learning_rate:g}, radii up to {PAPER.radius:g}, "
+        f"{scale.paper_epochs:,} epochs; evaluated on all nodes like the others"
     )
-
-
-def _failure(outcome: Outcome) -> str:
-    seeds = "one seed" if outcome.failures == 1 else f"{outcome.failures} seeds"
-    return f"training diverged, {seeds} without a result"
 
 
 # --- figure --------------------------------------------------------------------------------------
 
 
-def figure(found: Mapping[Cell, Outcome], scale: Scale) -> Figure:
+def figure(found: Mapping[Group, Outcome]) -> Figure:
     """MAP against n, ours and the paper's; a panel for each form of ``Σ``."""
-    titles = {"diagonal": "diagonal Σ", "scalar": "one σ a node"}
     panels = {
-        titles[part]: _curves({c: o for c, o in found.items() if c.covariance in inside}, scale)
-        for part, inside in _PARTS.items()
+        _TABLES[table]: [
+            curve
+            for _, same in groupby(groups, lambda group: group.row)
+            for curve in _curves(list(same), found)
+        ]
+        for table, groups in groupby(found, lambda group: group.kind.table)
     }
-    shown = {title: drawn for title, drawn in panels.items() if drawn}
-    return curves(shown, axes_labels=("dimension n", "MAP"))
+    return curves(panels, axes_labels=("dimension n", "MAP"))
 
 
-def _curves(found: Mapping[Cell, Outcome], scale: Scale) -> list[Curve]:
-    by_row: dict[str, list[Cell]] = {}
-    for cell in found:
-        by_row.setdefault(cell.row, []).append(cell)
-    return [curve for some in by_row.values() for curve in _ours_and_theirs(some, found, scale)]
-
-
-def _ours_and_theirs(
-    some: Sequence[Cell], found: Mapping[Cell, Outcome], scale: Scale
-) -> list[Curve]:
-    """The cells of one row, and the paper's numbers beside those of our recipe."""
-    first = some[0]
-    colour = ("euclidean", "hyperbolic", "point").index(first.kind)
-    label = first.row.replace(", one σ", "")
-    means = {cell.n: row.mean for cell in some for row in [_pair(cell, found[cell])["MAP"]]}
-    ours = {n: mean for n, mean in means.items() if mean is not None}
+def _curves(groups: Sequence[Group], found: Mapping[Group, Outcome]) -> list[Curve]:
+    """Those of one row, and the paper's numbers beside those of our recipe."""
+    first, kind = groups[0], groups[0].kind
+    colour, label = list(OURS).index(kind.family), first.row.replace(", one σ", "")
+    scores = {group.n: found[group].scores.get(_COLUMNS["MAP"]) for group in groups}
+    means = {n: fmean(values) for n, values in scores.items() if values}
     line = "-" if first.recipe == "ours" else ":"
-    drawn = [Curve(label, list(ours), list(ours.values()), colour, line)]
-    paper = _PAPER[first.geometry, first.covariance]
-    if scale.comparable and first.recipe == "ours":
-        theirs = {n: paper[n][0] for n in sorted(paper)}
+    drawn = [Curve(label, list(means), list(means.values()), colour, line)]
+    if first.recipe == "ours" and first.lab.scale.comparable:
         name = f"{label}, the paper's number"
-        drawn.append(Curve(name, list(theirs), list(theirs.values()), colour, "--"))
+        drawn.append(Curve(name, _DIMS, kind.precision, colour, "--"))
     return drawn

@@ -1,7 +1,7 @@
 """Several games of Breakout side by side, in ale-py's vectorised emulator.
 
 A step is four frames of the console with one action held down; its screen is the brighter of the
-last two frames, gray, 84×84, and a player sees the newest four of a ball. Those from before it
+last two frames, grey, 84×84, and a player sees the newest four of a ball. Those from before it
 are black: else what is seen just before a ball is lost, and worth nothing, would look like what
 is seen just after, before a new ball is served, and a learner would hardly mind. A game lasts
 five lives and at most 30 minutes (108,000 frames), and begins with 0 to 29 frames of doing nothing,
@@ -26,7 +26,7 @@ SIDE = 84
 STACK = 4
 ACTIONS = ("noop", "fire", "right", "left")
 FRAMES = 108_000
-"""The most frames of a game, 30 minutes."""
+"""Length limit of a game, 30 minutes."""
 
 _FIRE = ACTIONS.index("fire")
 _BACK = np.arange(STACK - 1, -1, -1)  # how many steps ago each of the four was the newest
@@ -34,7 +34,7 @@ _BACK = np.arange(STACK - 1, -1, -1)  # how many steps ago each of the four was 
 
 @dataclass(frozen=True)
 class Step:
-    """What a step of all games gave; each array has one entry a game."""
+    """What a step of all games gave; each array has one entry per game."""
 
     screens: NDArray[np.uint8]
     """The newest four of this ball, the oldest first: ``(count, 4, 84, 84)``."""
@@ -44,7 +44,7 @@ class Step:
     over: NDArray[np.bool_]
     """Whether the game has ended: no lives are left, or its time is up."""
     started: NDArray[np.bool_]
-    """Whether this step did nothing but to begin a new game, the last one being over."""
+    """Whether this step did nothing but begin a new game, the last one being over."""
     actions: NDArray[np.int64]
     """What was pressed, which is "fire" where a ball had to be served."""
 
@@ -58,18 +58,18 @@ class Games:
     """``count`` games of Breakout.
 
     A game that is over may be restarted with a seed. If it is not, its next step begins a new one
-    with the randomness of its own that its last seed set off (`Step.started`): that is quick, and
-    happens while the others play, whereas a restart takes a tenth of a second.
+    (`Step.started`), with random numbers that follow from its last seed: that is quick, and happens
+    while the others play, whereas a restart takes a tenth of a second.
 
     The same seeds and actions give the same screens.
 
     Args:
-        threads: of the emulator; 0 is as many as there are processors, if there are games for them.
-        frames: the most of a game.
+        threads: threads of the emulator; 0 means one per processor, if there are games for them.
+        frames: length limit of a game.
     """
 
     def __init__(self, count: int, threads: int = 0, frames: int = FRAMES) -> None:
-        with needs_extra("breakout"):
+        with needs_extra("breakout", "hyperwrap-nagano2019"):
             from ale_py.vector_env import AtariVectorEnv
         self.count = count
         self._emulator = AtariVectorEnv(
@@ -96,7 +96,7 @@ class Games:
 
     @property
     def lives(self) -> NDArray[np.int32]:
-        """That each game has left."""
+        """Lives that each game has left."""
         return self._lives.copy()
 
     def start(self, seeds: Sequence[int] | NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -106,17 +106,13 @@ class Games:
     def restart(
         self, which: NDArray[np.bool_], seeds: Sequence[int] | NDArray[np.int64]
     ) -> NDArray[np.uint8]:
-        """Begins the games that ``which``, ``(count,)``, names; the screens of all.
+        """Begins the games that ``which``, ``(count,)``, names, at least one; the screens of all.
 
         Each gets one of the seeds, 0 to 2³¹ − 1, in order; the other games stay as they are.
         """
         each = np.asarray(seeds, np.int64)
-        if each.shape != (int(which.sum()),):
-            raise ValueError(
-                f"Expected a seed for each of {which.sum()} games; got shape {each.shape}."
-            )
-        if not which.any():
-            raise ValueError("Expected at least one game to begin; got none.")
+        if len(each) != which.sum():
+            raise ValueError(f"Expected a seed for each of {which.sum()} games; got {len(each)}.")
         screens, about = self._emulator.reset(seed=each, options={"reset_mask": which})
         self._lives = np.asarray(about["lives"], np.int32)
         self._serve = self._serve | which

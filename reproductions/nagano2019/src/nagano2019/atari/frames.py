@@ -1,44 +1,48 @@
-"""The frames of a player's games: `collect` plays and keeps them in one file, `read` reads it.
+"""The frames of a player's games: `collecting` plays and writes them to a file, `read` reads it.
 
-The player sees the screen, then acts, and with probability ε a key pressed at random takes the
-place of what it chose. A frame is a screen of 80 × 80 gray pixels (two are cropped on each side of
+The player sees the screen, then acts, and with probability ε a random key takes the place of what
+it chose. A frame is a screen of 80 × 80 grey pixels (two are cropped on each side of
 the player's 84 × 84) with the points and lives of its game at that moment. A game is all its
-frames from the first screen to the one on which it is over. Games are taken in their order until
-there are as many frames as asked for; the last one is cut there, so that the file has exactly so
-many, and `Frames.split` gives exactly 80, 10 and 10 % of them, in order (§5.3).
+frames from the first screen to the one on which it is over. Games are taken in order until there
+are as many frames as asked for, and the last one is cut there; `Frames.split` gives 80, 10 and 10 %
+of the frames, in order (§5.3).
 
 Game k is decided by (seed, k) alone: they give the emulator its seed and ε its random numbers.
-So it does not matter whether a collection was killed and gone on with, and it ends with the same
-bytes. Eight games are played side by side, always in batches of eight, and game k is always row
-k mod 8 of them: not even the rounding in a network can tell what is played beside a game.
+So a collection that was killed and resumed ends with the same bytes. Eight games are played side by
+side, always in batches of eight, and game k is always row k mod 8: not even the rounding in a
+network can tell what is played beside a game.
 
 The file is safetensors: ``packed``, for each game one XZ stream after the other of its screens
 (uint8), points (int32, little-endian) and lives (int8); ``bytes`` and ``lengths``, the bytes and
 frames of each; and a JSON text ``about``. 100,000 frames take about 2 MB and are read in seconds.
-While games are played, those that are finished are in a folder beside the file.
+While games are played, those that are finished are in a folder beside the file, a `Run`.
 """
 
 import hashlib
 import json
 import lzma
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from os import PathLike
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from hyperwrap.errors import UserError, needs_extra
-from hyperwrap.files import as_json, read_tensors, write_tensors, write_whole
+from hyperwrap.files import read_tensors, write_tensors
+from hyperwrap.runs import Run, require_same
+from hyperwrap.training import Progress
 from nagano2019.atari.emulator import ACTIONS, Games
 
-__all__ = ["EPSILON", "FRAMES", "SIDE", "Acts", "Frames", "Progress", "about", "collect", "read"]
+__all__ = ["EPSILON", "FRAMES", "SIDE", "Acts", "Frames", "about", "collecting", "origin", "read"]
 
 FRAMES = 100_000
 EPSILON = 0.1
@@ -48,11 +52,11 @@ _SLOTS = 8
 _FORMAT = 1
 _PRESET = 2  # of XZ: 1.9 MB and 6 s for 100,000 frames, as against 1.9 MB and 98 s with 6
 _COLLECT = "hyperwrap breakout collect"
-_ANOTHER = f"Take another file, or make one: {_COLLECT} -o FILE"
+_ANOTHER = f"Take a file that `{_COLLECT}` wrote."
 
 
 class Acts(Protocol):
-    """Who plays; it is told from others by its ``name``, or by the weights of its ``network``."""
+    """Who plays, identified by its ``name`` or by the weights of its ``network``."""
 
     def act(self, screens: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Actions ``(games,)`` for stacks of screens ``(games, 4, 84, 84)``."""
@@ -66,7 +70,7 @@ class Frames:
     screens: NDArray[np.uint8]
     """``(T, 80, 80)``"""
     points: NDArray[np.int32]
-    """``(T,)``: points of the game so far, at the time the frame is shown."""
+    """``(T,)``: points of the game so far."""
     game: NDArray[np.int32]
     """``(T,)``: number of the game, from 0."""
     step: NDArray[np.int32]
@@ -74,7 +78,7 @@ class Frames:
     lives: NDArray[np.int8]
     """``(T,)``: lives left, 5 at first."""
     about: dict[str, Any]
-    """Player, ε, seed, emulator, version of the file; points of each game, as far as it goes."""
+    """Player, ε, seed, emulator, version of the file, and the points of each game."""
 
     def __len__(self) -> int:
         return len(self.points)
@@ -82,17 +86,12 @@ class Frames:
     def split(self) -> "tuple[Frames, Frames, Frames]":
         """The first 80 % to train on, the next 10 % to select on, the last 10 % to test on."""
         train, validation = len(self) * 8 // 10, len(self) // 10
-        if not validation:
-            raise UserError(
-                f"Expected at least 10 frames to train, select and test on; got {len(self)}. "
-                "Collect more."
-            )
         ends = (0, train, train + validation, len(self))
         one, two, three = (self._part(slice(*span)) for span in pairwise(ends))
         return one, two, three
 
     def every(self, n: int) -> "Frames":
-        """One frame of ``n``, from the first on."""
+        """Every ``n``-th frame, from the first on."""
         return self._part(slice(None, None, n))
 
     def _part(self, which: slice) -> "Frames":
@@ -100,73 +99,24 @@ class Frames:
         return replace(self, **{name: getattr(self, name)[which] for name in names})
 
 
-class Progress(NamedTuple):
-    """How a collection stands."""
-
-    frames: int
-    """Played, of those asked for."""
-    games: int
-    """Finished."""
-    points: float | None
-    """Mean of the finished games, if there are any."""
-
-
 # --- collecting ----------------------------------------------------------------------------------
 
 
-def collect(
-    path: str | PathLike[str],
-    player: Acts,
-    frames: int = FRAMES,
-    *,
-    seed: int = 0,
-    epsilon: float = EPSILON,
-    watch: Callable[[Progress], None] = lambda progress: None,
-) -> bool:
-    """Plays until there are as many frames as asked for, and writes them to ``path``.
-
-    Returns whether there was anything to do: a file with these very frames is left as it is, one
-    with others is a `UserError`. Games that are finished are kept in a folder beside the file,
-    ``path`` with ``.games`` at its end, until all are: a collection that was killed goes on there.
-    """
+def origin(
+    player: Acts, frames: int = FRAMES, *, seed: int = 0, epsilon: float = EPSILON
+) -> dict[str, Any]:
+    """What decides the frames of a collection."""
     if frames < 1 or not 0 <= epsilon <= 1 or seed < 0:
         raise UserError(
             "Expected at least one frame, an epsilon from 0 to 1 and a seed of 0 or more; "
             f"got {frames}, {epsilon} and {seed}."
         )
-    settings: dict[str, Any] = {
-        "version": _FORMAT,
-        "player": _name(player),
-        "epsilon": float(epsilon),
-        "seed": seed,
-    }
-    path = Path(path)
-    if path.is_dir():
-        raise UserError(
-            f"Expected a file for the frames; {path} is a folder. Choose another file with -o."
-        )
-    store = _Store(path.with_name(f"{path.name}.games"))
-    if path.exists():
-        _require_same({**settings, "frames": frames}, about(path), f"the frames in {path}")
-        return False
-    with needs_extra("breakout"):
-        settings["emulator"] = f"ale-py {version('ale-py')}"
-    finished = store.finished(settings)
-    playing = _Playing(player, seed, epsilon, finished)
-    store.claim(settings)
-    watch(_progress(finished, playing.running, frames))
-    while (parts := _parts(finished, playing.running, frames)) is None:
-        for game in playing.step():
-            finished[game.number] = _Packed.of(game.record())
-            store.add(game.number, finished[game.number])
-        watch(_progress(finished, playing.running, frames))
-    _write(path, parts, {**settings, "frames": frames})
-    store.remove()
-    return True
+    settings = {"player": _name(player), "epsilon": float(epsilon), "seed": seed}
+    return {"version": _FORMAT, **settings, "frames": frames}
 
 
 def _name(player: Acts) -> str:
-    """What tells a player from others."""
+    """What identifies a player."""
     network: nn.Module | None = getattr(player, "network", None)
     if network is None:
         return str(getattr(player, "name", type(player).__name__))
@@ -176,18 +126,80 @@ def _name(player: Acts) -> str:
     return f"Q-network {digest.hexdigest()[:16]}"
 
 
+def collecting(
+    path: str | PathLike[str],
+    player: Acts,
+    frames: int = FRAMES,
+    *,
+    seed: int = 0,
+    epsilon: float = EPSILON,
+) -> Generator[Progress, None, bool]:
+    """Plays until there are as many frames as asked for, and writes them to ``path``.
+
+    Returns whether there was anything to do: a file with these very frames is left as it is, one
+    with others is a `UserError`. Until all games are played, those that are finished are in a
+    folder beside the file, ``path`` with ``.games`` at its end: a collection that was killed goes
+    on from there.
+    """
+    path, settings = Path(path), origin(player, frames, seed=seed, epsilon=epsilon)
+    if path.exists():
+        require_same(path, about(path), settings)
+        return False
+    with needs_extra("breakout", "hyperwrap-nagano2019"):
+        settings["emulator"] = f"ale-py {version('ale-py')}"
+    games = Games(_SLOTS)
+    # More or fewer frames may be wanted now than when the collection began.
+    each = {name: value for name, value in settings.items() if name != "frames"}
+    store = Run(path.with_name(f"{path.name}.games"), _COLLECT, each, resume=True)
+    finished = {int(file.stem): _kept(file) for file in store.folder.glob("*.xz")}
+    playing = _Playing(player, seed, epsilon, games, finished)
+    yield _progress(finished, playing.running, frames)
+    while (parts := _parts(finished, playing.running, frames)) is None:
+        for game in playing.step():
+            finished[game.number] = _Packed.of(game.record())
+            store.write(f"{game.number}.xz", finished[game.number].content)
+        yield _progress(finished, playing.running, frames)
+    _write(path, parts, settings)
+    shutil.rmtree(store.folder)
+    return True
+
+
+def _progress(finished: Mapping[int, "_Packed"], running: list["_Game"], frames: int) -> Progress:
+    played = sum(game.frames for game in finished.values()) + sum(map(len, running))
+    numbers: dict[str, Any] = {"games": len(finished)}
+    if finished:
+        numbers["points"] = fmean(game.points for game in finished.values())
+    return Progress(min(played, frames), frames, numbers)
+
+
+def _parts(
+    finished: Mapping[int, "_Packed"], running: list["_Game"], frames: int
+) -> "list[_Packed] | None":
+    """The games that make up so many frames, the last one cut; None if they are not there yet.
+
+    The last one need not be over, but all before it must.
+    """
+    parts, left = [], frames
+    while (game := finished.get(len(parts))) and game.frames < left:
+        parts.append(game)
+        left -= game.frames
+    if game is not None:
+        return [*parts, game.first(left)]
+    for game in running:
+        if game.number == len(parts) and len(game) >= left:
+            return [*parts, _Packed.of(game.record()).first(left)]
+    return None
+
+
+# --- a game as it is kept ------------------------------------------------------------------------
+
+
 class _Record(NamedTuple):
     """Frames of one game; ``screens (T, 80, 80)``, ``points (T,)``, ``lives (T,)``."""
 
     screens: NDArray[np.uint8]
     points: NDArray[np.int32]
     lives: NDArray[np.int8]
-
-    def first(self, count: int) -> "_Record":
-        return _Record(self.screens[:count], self.points[:count], self.lives[:count])
-
-
-_BYTES = SIDE * SIDE + 4 + 1  # of a frame
 
 
 class _Packed(NamedTuple):
@@ -204,22 +216,41 @@ class _Packed(NamedTuple):
         content = lzma.compress(plain, preset=_PRESET)
         return cls(content, len(points), int(points[-1]))
 
+    def first(self, count: int) -> "_Packed":
+        if count == self.frames:
+            return self
+        screens, points, lives = _unpacked(self.content)
+        return _Packed.of(_Record(screens[:count], points[:count], lives[:count]))
 
-def _unpack(content: bytes) -> _Record | None:
-    """What was packed; nothing if it is not whole."""
+
+def _unpacked(content: bytes) -> _Record:
+    """What was packed; a `ValueError` if it is not whole."""
     try:
         plain = lzma.decompress(content)
     except (lzma.LZMAError, EOFError):
-        return None
-    count, rest = divmod(len(plain), _BYTES)
+        plain = b""
+    count, rest = divmod(len(plain), SIDE * SIDE + 4 + 1)
     if rest or not count:
-        return None
+        raise ValueError("it is not whole")
     ends = (SIDE * SIDE * count, (SIDE * SIDE + 4) * count)
     return _Record(
         np.frombuffer(plain, np.uint8, ends[0]).reshape(count, SIDE, SIDE),
         np.frombuffer(plain, "<i4", count, ends[0]).astype(np.int32),
         np.frombuffer(plain, np.int8, count, ends[1]),
     )
+
+
+def _kept(path: Path) -> _Packed:
+    """A finished game of a collection that was killed."""
+    content = path.read_bytes()
+    try:
+        record = _unpacked(content)
+    except ValueError as error:
+        raise UserError(f"Expected a finished game in {path}; {error}. Remove it.") from None
+    return _Packed(content, len(record.points), int(record.points[-1]))
+
+
+# --- playing -------------------------------------------------------------------------------------
 
 
 class _Game:
@@ -230,18 +261,14 @@ class _Game:
         self.number = number
         self.seed = int(emulator.generate_state(1)[0] >> 1)  # the emulator takes 31 bits
         self._keys = np.random.default_rng(keys)
-        self._screens: list[NDArray[np.uint8]] = []
-        self._points: list[int] = []
-        self._lives: list[int] = []
+        self._frames: list[tuple[NDArray[np.uint8], int, int]] = []
 
     def __len__(self) -> int:
-        return len(self._points)
+        return len(self._frames)
 
     def show(self, screen: NDArray[np.uint8], points: int, lives: int) -> None:
         """The next screen ``(84, 84)``, the points of the step that led to it, the lives left."""
-        self._screens.append(screen[_INSIDE, _INSIDE].copy())
-        self._points.append(points + (self._points[-1] if self._points else 0))
-        self._lives.append(lives)
+        self._frames.append((screen[_INSIDE, _INSIDE].copy(), points, lives))
 
     def press(self, action: int, epsilon: float) -> int:
         """The action, or with probability ε another; takes two random numbers in any case."""
@@ -249,28 +276,29 @@ class _Game:
         return int(other) if u < epsilon else action
 
     def record(self) -> _Record:
-        return _Record(
-            np.stack(self._screens),
-            np.array(self._points, np.int32),
-            np.array(self._lives, np.int8),
-        )
+        screens, points, lives = zip(*self._frames, strict=True)
+        total = np.cumsum(points, dtype=np.int32)
+        return _Record(np.stack(screens), total, np.array(lives, np.int8))
 
 
 class _Playing:
     """Games side by side; slot s has those of the games s, s + 8, s + 16 … not yet finished."""
 
     def __init__(
-        self, player: Acts, seed: int, epsilon: float, finished: Mapping[int, _Packed]
+        self,
+        player: Acts,
+        seed: int,
+        epsilon: float,
+        games: Games,
+        finished: Mapping[int, _Packed],
     ) -> None:
         self._player, self._seed, self._epsilon = player, seed, epsilon
-        self._finished = finished
-        self._games = Games(_SLOTS)
-        self.running = [self._next(slot) for slot in range(_SLOTS)]
-        self._screens = self._games.start(np.array([game.seed for game in self.running]))
-        self._show(range(_SLOTS))
+        self._games, self._finished = games, finished
+        self.running = [self._game(slot) for slot in range(_SLOTS)]
+        self._begin(np.ones(_SLOTS, bool))
 
     def step(self) -> list[_Game]:
-        """Plays one step of every game; those that are over give place to the next and come out."""
+        """Plays one step of every game; those that are over give way to the next and come out."""
         chosen = self._player.act(self._screens)
         pairs = zip(self.running, chosen.tolist(), strict=True)
         step = self._games.step(np.array([game.press(a, self._epsilon) for game, a in pairs]))
@@ -281,126 +309,24 @@ class _Playing:
         slots = np.flatnonzero(step.over).tolist()
         over = [self.running[slot] for slot in slots]
         if slots:
-            self._restart(slots, step.over)
+            for slot in slots:
+                self.running[slot] = self._game(self.running[slot].number + _SLOTS)
+            self._begin(step.over)
         return over
 
-    def _restart(self, slots: list[int], which: NDArray[np.bool_]) -> None:
-        for slot in slots:
-            self.running[slot] = self._next(slot, self.running[slot].number + _SLOTS)
-        seeds = np.array([self.running[slot].seed for slot in slots])
-        self._screens = self._games.restart(which, seeds)
-        self._show(slots)
-
-    def _next(self, slot: int, number: int | None = None) -> _Game:
-        number = slot if number is None else number
+    def _game(self, number: int) -> _Game:
+        """The first of its slot, from this number on, that is not finished."""
         while number in self._finished:
             number += _SLOTS
         return _Game(self._seed, number)
 
-    def _show(self, slots: list[int] | range) -> None:
+    def _begin(self, which: NDArray[np.bool_]) -> None:
+        slots = np.flatnonzero(which).tolist()
+        seeds = np.array([self.running[slot].seed for slot in slots])
+        self._screens = self._games.restart(which, seeds)
         lives = self._games.lives.tolist()
         for slot in slots:
             self.running[slot].show(self._screens[slot, -1], 0, lives[slot])
-
-
-def _parts(
-    finished: Mapping[int, _Packed], running: list[_Game], frames: int
-) -> list[_Packed] | None:
-    """The games that make up so many frames, the last one cut; nothing if they are not there yet.
-
-    The last one need not be over, but all before it.
-    """
-    parts, left = [], frames
-    while (game := finished.get(len(parts))) and game.frames < left:
-        parts.append(game)
-        left -= game.frames
-    if game is not None:
-        return [*parts, _cut(game, left)]
-    for game in running:
-        if game.number == len(parts) and len(game) >= left:
-            return [*parts, _Packed.of(game.record().first(left))]
-    return None
-
-
-def _cut(packed: _Packed, frames: int) -> _Packed:
-    if packed.frames == frames:
-        return packed
-    record = _unpack(packed.content)
-    assert record is not None
-    return _Packed.of(record.first(frames))
-
-
-def _progress(finished: Mapping[int, _Packed], running: list[_Game], frames: int) -> Progress:
-    played = sum(game.frames for game in finished.values()) + sum(map(len, running))
-    points = [game.points for game in finished.values()]
-    return Progress(min(played, frames), len(points), sum(points) / len(points) if points else None)
-
-
-@dataclass(frozen=True)
-class _Store:
-    """The folder of finished games: ``settings.json`` and ``0.xz``, ``1.xz``, …, each whole."""
-
-    folder: Path
-
-    def finished(self, settings: dict[str, Any]) -> dict[int, _Packed]:
-        """The games that are there, if they are of this collection."""
-        if self._settings.exists():
-            where = f"the interrupted collection in {self.folder}"
-            _require_same(settings, self._read(), where)
-        elif self.folder.exists() and any(self.folder.glob("[!.]*")):
-            raise UserError(
-                f"Expected finished games in {self.folder}; it holds something else. "
-                "Choose another file."
-            )
-        return {int(path.stem): self._game(path) for path in self._games()}
-
-    def claim(self, settings: dict[str, Any]) -> None:
-        """Makes the folder one of this collection."""
-        write_whole(self._settings, as_json(settings))
-
-    def add(self, number: int, game: _Packed) -> None:
-        write_whole(self.folder / f"{number}.xz", game.content)
-
-    def remove(self) -> None:
-        """Takes away what was put there; if there is anything else, that and the folder stay."""
-        if not self._settings.exists():
-            return
-        for path in (*self._games(), *self.folder.glob(".*.part"), self._settings):
-            path.unlink(missing_ok=True)
-        if not any(self.folder.iterdir()):
-            self.folder.rmdir()
-
-    @property
-    def _settings(self) -> Path:
-        return self.folder / "settings.json"
-
-    def _games(self) -> list[Path]:
-        return [path for path in self.folder.glob("*.xz") if path.stem.isdecimal()]
-
-    def _read(self) -> dict[str, Any]:
-        try:
-            return dict(json.loads(self._settings.read_bytes()))
-        except (OSError, ValueError, TypeError):
-            raise UserError(
-                f"Expected the settings of a collection in {self._settings}; it is something "
-                f"else. Remove {self.folder}, or choose another file."
-            ) from None
-
-    def _game(self, path: Path) -> _Packed:
-        content = path.read_bytes()
-        record = _unpack(content)
-        if record is None:
-            raise UserError(f"Expected a finished game in {path}; it is not whole. Remove it.")
-        return _Packed(content, len(record.points), int(record.points[-1]))
-
-
-def _require_same(asked: dict[str, Any], found: dict[str, Any], where: str) -> None:
-    for name, value in asked.items():
-        if found.get(name) != value:
-            raise UserError(
-                f"Expected the settings of {where}; {name} is {found.get(name)} there and {value} "
-                "here. Take the same, or another file."
-            )
 
 
 # --- the file ------------------------------------------------------------------------------------
@@ -424,44 +350,35 @@ def about(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def read(path: str | PathLike[str]) -> Frames:
-    """The frames of a file that `collect` wrote; 100,000 take 640 MB of memory."""
+    """The frames of a file that `collecting` wrote; 100,000 take 640 MB of memory."""
     path = Path(path)
-    tensors, texts = _open(path)
-    lengths = tensors["lengths"]
-    count = int(lengths.sum())
+    tensors, said = _open(path)
+    lengths, sizes = tensors["lengths"].tolist(), tensors["bytes"].tolist()
+    count = sum(lengths)
     screens = np.empty((count, SIDE, SIDE), np.uint8)
     points, lives = np.empty(count, np.int32), np.empty(count, np.int8)
-    packed, start, byte = tensors["packed"].tobytes(), 0, 0
-    for length, size in zip(lengths.tolist(), tensors["bytes"].tolist(), strict=True):
-        record = _unpack(packed[byte : byte + size])
-        if record is None or len(record.points) != length:
-            raise _not_ours(path, "it is not whole")
-        rows = slice(start, start + length)
-        screens[rows], points[rows], lives[rows] = record
-        start, byte = start + length, byte + size
+    packed, rows = tensors["packed"].numpy().tobytes(), slice(0, 0)
+    for end, length, size in zip(accumulate(sizes), lengths, sizes, strict=True):
+        rows = slice(rows.stop, rows.stop + length)
+        try:
+            screens[rows], points[rows], lives[rows] = _unpacked(packed[end - size : end])
+        except ValueError:
+            raise _not_ours(path, "it is not whole") from None
     game = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-    step = np.arange(count) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return Frames(screens, points, game, step.astype(np.int32), lives, texts)
+    step = np.concatenate([np.arange(length, dtype=np.int32) for length in lengths])
+    return Frames(screens, points, game, step, lives, said)
 
 
-def _open(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Arrays and settings of a file, if it is one of `collect`, and of this version."""
-    if not path.exists():
-        raise UserError(
-            f"Expected the frames of games in {path}; there is no such file. "
-            f"Make it: {_COLLECT} -o {path}"
-        )
+def _open(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and settings of a file, if `collecting` wrote it, and in this version."""
     tensors, texts = read_tensors(path, "the frames of games", _ANOTHER)
     try:
         said = dict(json.loads(texts["about"]))
-        found = int(said["version"])
     except (KeyError, ValueError, TypeError):
-        raise _not_ours(path, "it holds something else") from None
-    if found != _FORMAT:
-        raise _not_ours(path, f"it is of version {found}, and this hyperwrap reads {_FORMAT}")
-    if tensors.keys() != {"packed", "bytes", "lengths"}:
-        raise _not_ours(path, "it holds something else")
-    return {name: tensor.numpy() for name, tensor in tensors.items()}, said
+        said = {}
+    if said.get("version") != _FORMAT or tensors.keys() != {"packed", "bytes", "lengths"}:
+        raise _not_ours(path, "it holds something else, or is of another version of hyperwrap")
+    return tensors, said
 
 
 def _not_ours(path: Path, why: str) -> UserError:

@@ -6,7 +6,7 @@ of the discounted bricks to come, over 51 values from 0 to 15 (Bellemare et al.,
 the value of the action. The player takes the action of the largest value.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -19,16 +19,18 @@ from torch.nn.functional import layer_norm
 
 from hyperwrap.errors import UserError
 from hyperwrap.files import read_tensors, write_tensors
+from hyperwrap.training import Progress
 from nagano2019.atari.emulator import ACTIONS, FRAMES, STACK, Games
 
-__all__ = ["ATOMS", "LARGEST", "Player", "QNetwork", "play"]
+__all__ = ["ATOMS", "LARGEST", "SHIPPED", "Player", "QNetwork", "playing"]
 
 ATOMS = 51
-"""Values that a return can have, evenly from 0."""
+"""How many values a return can have, evenly spaced from 0."""
 LARGEST = 15.0
-"""The largest of them; larger returns count as this one."""
+"""The largest of these values; larger returns count as this one."""
+SHIPPED = Path(__file__).with_name("player.safetensors")
+"""The file of the player that comes with the package."""
 
-_SHIPPED = Path(__file__).with_name("player.safetensors")
 _ADVICE = "Train one with: hyperwrap breakout learn"
 
 
@@ -103,8 +105,8 @@ class Player:
 
     @staticmethod
     def load(path: str | PathLike[str] | None = None) -> "Player":
-        """The player saved in ``path``; without one, that which comes with the package."""
-        file = _SHIPPED if path is None else Path(path)
+        """The player saved in ``path``; without one, the player that comes with the package."""
+        file = SHIPPED if path is None else Path(path)
         if not file.exists():
             raise UserError(f"Expected a player in {file}; there is no such file. {_ADVICE}")
         tensors, about = read_tensors(file, "a player", _ADVICE)
@@ -123,52 +125,34 @@ class Player:
         write_tensors(Path(path), half, about)
 
     @torch.inference_mode()
-    def values(self, screens: NDArray[np.uint8]) -> Tensor:
-        """Q of every action, ``(count, 4)``, at screens ``(count, 4, 84, 84)``."""
-        device = next(self.network.parameters()).device
-        return self.network(torch.from_numpy(screens).to(device).float() / 255)
-
     def act(self, screens: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The best action, ``(count,)``, at screens ``(count, 4, 84, 84)``."""
-        return self.values(screens).argmax(-1).cpu().numpy()
+        device = next(self.network.parameters()).device
+        values = self.network(torch.from_numpy(screens).to(device).float() / 255)
+        return values.argmax(-1).cpu().numpy()
 
 
-def play(
-    player: Player,
-    games: int = 30,
-    seed: int = 0,
-    epsilon: float = 0.0,
-    *,
-    frames: int = FRAMES,
-    watch: Callable[[int], None] = lambda over: None,
-) -> list[int]:
+def playing(
+    player: Player, games: int = 30, seed: int = 0, epsilon: float = 0.0, *, frames: int = FRAMES
+) -> Generator[Progress, None, list[int]]:
     """The points of whole games with the seeds ``seed``, ``seed + 1``, …, all played at once.
 
     Args:
         player: whose actions are taken.
         games: how many.
-        seed: of the first game, and of what is drawn at random.
+        seed: seed of the first game, and of the random actions.
         epsilon: how often an action is drawn at random instead.
-        frames: the most of a game; one that is cut short counts with its points so far.
-        watch: is told after every step how many games are over.
+        frames: length limit of a game; one that is cut short counts with its points so far.
     """
     emulator = Games(games, frames=frames)
     screens = emulator.start(np.arange(seed, seed + games))
     random = np.random.default_rng([seed, 1])
-    points, playing = np.zeros(games, np.int64), np.ones(games, bool)
-    while playing.any():
-        actions = _explore(player.act(screens), epsilon, random)
-        step = emulator.step(actions)
-        points += np.where(playing, step.points, 0)
-        playing &= ~step.over
-        screens = step.screens
-        watch(games - int(playing.sum()))
+    points, going, steps = np.zeros(games, np.int64), np.ones(games, bool), 0
+    while going.any():
+        drawn, u = random.integers(len(ACTIONS), size=games), random.random(games)
+        step = emulator.step(np.where(u < epsilon, drawn, player.act(screens)))
+        screens, steps = step.screens, steps + 1
+        points += np.where(going, step.points, 0)
+        going &= ~step.over
+        yield Progress(games - int(going.sum()), games, {"step": steps}, name="playing")
     return points.tolist()
-
-
-def _explore(
-    actions: NDArray[np.int64], epsilon: float, random: np.random.Generator
-) -> NDArray[np.int64]:
-    """The actions, with probability ε each replaced by one drawn evenly from all."""
-    drawn = random.integers(len(ACTIONS), size=actions.shape)
-    return np.where(random.random(actions.shape) < epsilon, drawn, actions)

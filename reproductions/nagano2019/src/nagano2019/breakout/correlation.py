@@ -1,14 +1,14 @@
-"""Distance from the origin against points: correlations, and how sure of them the games make us.
+"""Radius against points: correlations, and how sure of them the games make us.
 
-Frames of one game are alike, so frames are not what is drawn anew to see how a correlation varies,
-games are: as many as there are, with replacement, each with all its frames (the bootstrap). Models
-are taken as they are; how much they vary is seen by training with several seeds.
+Frames of one game are alike. So what is drawn to see how a correlation varies is not frames but
+games: as many as there are, with replacement, each with all its frames (the bootstrap). Models are
+taken as they are; how much they vary is seen by training with several seeds.
 
 The interval of a correlation ``r`` is ``tanh(atanh r ± t s)``, that of a difference ``d`` is
-``d ± t s``, with ``s`` the standard deviation of ``atanh r`` or ``d`` among such drawings, times
+``d ± t s``, with ``s`` the standard deviation of ``atanh r`` or ``d`` over such drawings, times
 ``√(G/(G − 1))`` for ``G`` games, and ``t`` Student's with ``G − 1`` degrees of freedom. How often
 such intervals hold the truth was measured with games drawn from 76 that were played: in 94 % of
-cases and more for a difference, in 75 % and more for a correlation (docs/results/breakout.md).
+cases and more for a difference, in 75 % and more for a correlation.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ RESAMPLES = 10_000
 
 
 class Interval(NamedTuple):
-    """Of 95 %, by drawing games anew; NaN with fewer than two games."""
+    """An interval of 95 %; NaN with fewer than two games."""
 
     low: float
     high: float

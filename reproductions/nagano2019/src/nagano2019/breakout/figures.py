@@ -1,15 +1,15 @@
-"""The figures: norm sweeps, the wall against the norm, distance against points, a game on the disc.
+"""The figures: norm sweeps, the wall against the norm, radius against points, a game on the disc.
 
-*A game on the disc.* A frame's distance ``r`` from the origin of ``H^20`` is kept, and its angle is
-by its step in the game, clockwise from the top right, 300° in all: so the way that a game goes in
-is its time, and the way it goes out is the model's. The place on the Poincaré disc is that of the
-distance ``r/s``, ``tanh(r/2s)`` from the centre, with ``s`` such that the farthest frame is at .87:
-as it is (``s = 1``) a space of 20 dimensions has nearly everything at the rim. Rings have the
-distances themselves. Of the game, frames evenly apart are shown, leaving out what would overlap.
+*A game on the disc.* A frame's radius ``r`` in ``H^20`` is kept, and its angle follows its step in
+the game, clockwise from the top right, 300° in all: how far round is the game's time, how far out
+is the model's doing. The place on the Poincaré disc is that of radius ``r/s``, ``tanh(r/2s)`` from
+the centre, with ``s`` such that the farthest frame is at .87: as it is (``s = 1``) a space of 20
+dimensions has nearly everything at the rim. Rings have the radii themselves. Of the game, frames
+evenly apart are shown, leaving out those that would overlap.
 """
 
 from collections.abc import Mapping, Sequence
-from math import atanh, pi, tanh
+from math import atanh, isfinite, pi, tanh
 
 import numpy as np
 import torch
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from hyperwrap.vae import VAE
 from nagano2019.atari.frames import Frames
 from nagano2019.breakout import screen, sweep
-from nagano2019.breakout.models import Outcome
+from nagano2019.breakout.correlation import Array, pearson
+from nagano2019.breakout.models import GEOMETRIES, MIN_SCALE, Lab, Model, groups
 from nagano2019.figures import (
     Band,
     Cloud,
@@ -31,12 +32,12 @@ from nagano2019.figures import (
     screens_in_panels,
     screens_in_rows,
 )
+from nagano2019.grid import Outcome
 
-__all__ = ["figures", "longest_game", "wall_check"]
+__all__ = ["figures", "game", "longest_game", "wall_check"]
 
-Array = NDArray[np.float64]
+_Group = Mapping[str, Mapping[Model, Outcome]]  # by geometry
 
-_FAMILY = {"vanilla": 0, "hyperbolic": 1, "hyperbolic, tangent": 2}
 _ROWS, _GRID = 3, 4  # rows of a sweep, screens across a grid
 _TICKS = (0, 1, 2, 5, 10, 20, 50, 100, 200)
 _DOTS = 4_000  # of a cloud
@@ -45,23 +46,34 @@ _SIDE, _FARTHEST, _THUMBNAILS = 0.2, 0.87, 40
 _POINTS, _RATIO = "points of the game so far", "remaining-block ratio"
 
 
-def figures(
-    found: Mapping[str, Sequence[Outcome]], test: Frames, frames: Frames, seed: int
-) -> dict[str, Figure]:
-    """By name, from the models of each kind; of the first of each where it is one model's."""
-    models = {kind: outcomes[0].vae() for kind, outcomes in found.items()}
-    grids = {f"norms_{kind.replace(', ', '_')}": _grids(vae, seed) for kind, vae in models.items()}
-    drawn = {
-        "sweep": _sweep(models, seed),
-        **grids,
-        "blocks": _blocks(found),
-        "distance": _distance(found, test),
-        "wall_check": wall_check(frames),
-    }
-    curved = [outcomes[0] for kind, outcomes in found.items() if kind != "vanilla"]
-    if curved:
-        drawn["game"] = _game(curved[0], test)
+def figures(found: Mapping[Model, Outcome], lab: Lab, seed: int) -> dict[str, Figure]:
+    """By name; for each smallest scale those of the models that can be compared."""
+    drawn = {"wall_check": wall_check(lab.played)}
+    for min_scale, group in groups(found).items():
+        suffix = "" if min_scale == MIN_SCALE else f"_scale_{min_scale:g}"
+        of_group = _figures(group, lab.test, seed)
+        drawn |= {f"{name}{suffix}": figure for name, figure in of_group.items()}
     return drawn
+
+
+def _figures(group: _Group, test: Frames, seed: int) -> dict[str, Figure]:
+    """Of all models of each geometry, or of the first of each where it is one model's."""
+    first = {geometry: next(iter(models.items())) for geometry, models in group.items()}
+    vaes = {geometry: model.trained(outcome) for geometry, (model, outcome) in first.items()}
+    radii = {geometry: _numpy(outcome, "radii") for geometry, (_, outcome) in first.items()}
+    drawn = {
+        "sweep": _sweep(vaes, seed),
+        **{f"norms_{geometry}": _grids(vae, seed) for geometry, vae in vaes.items()},
+        "blocks": _blocks(group),
+        "distance": _distance(radii, test),
+    }
+    if "hyperbolic" in radii:
+        drawn["game"] = game(radii["hyperbolic"], test)
+    return drawn
+
+
+def _numpy(outcome: Outcome, name: str) -> Array:
+    return outcome.tensors[name].double().numpy()
 
 
 # --- what the models make ------------------------------------------------------------------------
@@ -69,13 +81,12 @@ def figures(
 
 def _sweep(models: Mapping[str, VAE], seed: int) -> Figure:
     """Rows of one direction each, the norm rising from 1 to 10."""
-    groups = {}
-    for kind, vae in models.items():
+    groups, norms = {}, torch.tensor(sweep.ROW_NORMS)[:, None]
+    for geometry, vae in models.items():
         v = sweep.directions(_ROWS, vae.latent.n, seed)
-        rows = [_made(vae, torch.tensor(sweep.ROW_NORMS)[:, None] * each) for each in v]
-        groups[kind] = np.stack(rows)
+        groups[geometry] = np.stack([_made(vae, norms * each) for each in v])
     names = [f"{a:.2g}" if a < 10 else f"{a:.0f}" for a in sweep.ROW_NORMS]
-    return screens_in_rows(groups, names, axis_label="distance from the origin")
+    return screens_in_rows(groups, names, axis_label="radius")
 
 
 def _grids(vae: VAE, seed: int) -> Figure:
@@ -90,42 +101,43 @@ def _made(vae: VAE, v: torch.Tensor) -> Array:
     return (sweep.images(vae, v) / 255).clamp(0, 1).double().numpy()
 
 
-def _blocks(found: Mapping[str, Sequence[Outcome]]) -> Figure:
+def _blocks(group: _Group) -> Figure:
     """The mean over all directions of all models, and the middle 95 % of them; the field's mean."""
     drawn, fields = [], []
-    for kind, outcomes in found.items():
-        norms, family = sweep.norms(kind), _FAMILY[kind]
-        ratios = np.concatenate([outcome.blocks for outcome in outcomes], 1).astype(np.float64)
+    for geometry, models in group.items():
+        norms, family = sweep.norms(geometry), GEOMETRIES.index(geometry)
+        ratios, there = (
+            np.concatenate([_numpy(outcome, name) for outcome in models.values()], 1)
+            for name in ("blocks", "field")
+        )
         low, high = np.quantile(ratios, [0.025, 0.975], axis=1)
-        drawn.append(Band(kind, norms, ratios.mean(1), low, high, family))
-        there = np.concatenate([outcome.field for outcome in outcomes], 1).mean(1)
-        fields.append(Curve(f"{kind}, the field", norms, there.tolist(), family, ":"))
+        drawn.append(Band(geometry, norms, ratios.mean(1), low, high, family))
+        there = there.mean(1).tolist()
+        fields.append(Curve(f"{geometry}, the field", norms, there, family, ":"))
     ticks = [tick for tick in _TICKS if tick <= max(max(band.x) for band in drawn)]
-    return bands(drawn, fields, ticks, axes_labels=("distance from the origin", _RATIO))
+    return bands(drawn, fields, ticks, axes_labels=("radius", _RATIO))
 
 
-# --- distance and points -------------------------------------------------------------------------
+# --- radius and points ---------------------------------------------------------------------------
 
 
-def _distance(found: Mapping[str, Sequence[Outcome]], test: Frames) -> Figure:
-    """Test frames of the first model of each kind, and their mean among similar points."""
+def _distance(radii: Mapping[str, Array], test: Frames) -> Figure:
+    """Test frames of one model of each geometry, and their mean among similar points."""
     shown = _evenly(len(test), _DOTS)
     panels = []
-    for kind, (first, *_) in found.items():
-        mean = _means(test.points, first.radii, _FAMILY[kind])
-        r = first.numbers.correlation
-        title = kind if r is None else f"{kind}, $r = {r:.3f}$"
-        points = test.points[shown].astype(np.float64)
-        panels.append(Cloud(title, points, first.radii[shown], [mean]))
-    return clouds(panels, axes_labels=(_POINTS, "distance from the origin"))
+    for geometry, r in radii.items():
+        mean, correlation = _means(test.points, r, geometry), pearson(r, test.points)
+        title = f"{geometry}, $r = {correlation:.3f}$" if isfinite(correlation) else geometry
+        panels.append(Cloud(title, test.points[shown].astype(np.float64), r[shown], [mean]))
+    return clouds(panels, axes_labels=(_POINTS, "radius"))
 
 
-def _means(x: NDArray[np.integer], y: Array, family: int) -> Curve:
+def _means(x: NDArray[np.integer], y: Array, geometry: str) -> Curve:
     edges = np.linspace(x.min(), x.max() + 1, _BINS + 1)
     place = np.digitize(x, edges) - 1
     bins = np.unique(place)
     middles = [x[place == i].mean() for i in bins]
-    return Curve("mean", middles, [y[place == i].mean() for i in bins], family)
+    return Curve("mean", middles, [y[place == i].mean() for i in bins], GEOMETRIES.index(geometry))
 
 
 def wall_check(frames: Frames) -> Figure:
@@ -154,15 +166,16 @@ def _evenly(count: int, most: int) -> NDArray[np.int64]:
 # --- a game on the disc --------------------------------------------------------------------------
 
 
-def _game(outcome: Outcome, test: Frames) -> Figure:
-    game = np.flatnonzero(test.game == longest_game(test))
-    radii = outcome.radii[game]
+def game(radii: Array, test: Frames) -> Figure:
+    """The longest game, from the radii of all test frames."""
+    rows = np.flatnonzero(test.game == longest_game(test))
+    radii = radii[rows]
     s = radii.max() / (2 * atanh(_FARTHEST))
     path = _places(radii, s)
     shown = _apart(path)
     rings = {tanh(r / (2 * s)): f"{r:g}" for r in _ticks(radii.max())}
-    screens = test.screens[game][shown] / 255
-    return game_on_disc(GameOnDisc(path, test.points[game], shown, screens, rings), side=_SIDE)
+    screens = test.screens[rows][shown] / 255
+    return game_on_disc(GameOnDisc(path, test.points[rows], shown, screens, rings), side=_SIDE)
 
 
 def _ticks(most: float) -> list[float]:

@@ -1,138 +1,95 @@
-"""The run: trains what is missing, then makes tables and figures of all that is there."""
+"""The run: games are played, models trained, and tables and figures made of all in the folder."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import torch
 
-from hyperwrap.runs import Row, Run
-from hyperwrap.vae.latent import Coordinates
-from hyperwrap.vae.objective import LEAST_SCALE
-from hyperwrap.vae.train import Progress
-from nagano2019.atari.frames import Frames
+from hyperwrap.errors import UserError
+from hyperwrap.runs import Run
+from hyperwrap.threads import one_thread
+from hyperwrap.training import Progress
+from nagano2019.atari.frames import about, collecting, origin
+from nagano2019.atari.player import Player
 from nagano2019.breakout.figures import figures
-from nagano2019.breakout.further import Further, require_other_games
-from nagano2019.breakout.models import (
-    BETA,
-    FULL,
-    GEOMETRIES,
-    Data,
-    Job,
-    Model,
-    Outcome,
-    Scale,
-    finished,
-    last_report,
-)
-from nagano2019.breakout.tables import Found, remark, table
-from nagano2019.figures import rendered
+from nagano2019.breakout.models import FULL, GEOMETRIES, MIN_SCALE, Lab, Model, Scale
+from nagano2019.breakout.tables import remark, table
+from nagano2019.grid import Result, finish, run_cells
 
-__all__ = ["Result", "Watch", "reproduce", "steps", "summary", "wanted_models"]
+__all__ = ["config", "reproducing"]
+
+_GAMES = ("frames", "further")  # files of frames; where we play, the second has the next seed
 
 
-class Watch(NamedTuple):
-    """Who is told how a run stands."""
+def config(
+    seed: int, scale: Scale = FULL, given: Mapping[str, Path] | None = None
+) -> dict[str, Any]:
+    """What all models of a folder agree in; the arguments are those of `reproducing`.
 
-    training: Callable[[str, Progress], None] = lambda name, progress: None
-    finished: Callable[[Model, Outcome], None] = lambda model, outcome: None
-    further: Callable[[int, int], None] = lambda done, total: None
-
-
-class Result(NamedTuple):
-    rows: list[Row]
-    figures: list[Path]
-    remark: str
-
-
-def wanted_models(
-    scale: Scale,
-    seed: int,
-    *,
-    geometries: Sequence[str] = GEOMETRIES,
-    seeds: int | None = None,
-    epochs: int | None = None,
-    beta: float = BETA,
-    coordinates: Coordinates = "hyperboloid",
-    least_scale: float = LEAST_SCALE,
-) -> list[Model]:
-    """What to train: of each seed one of each geometry, so that a part of a run can be compared.
-
-    >>> [model.name for model in wanted_models(FULL, 0, seeds=2)]
-    ['vanilla, seed 0', 'hyperbolic, seed 0', 'vanilla, seed 1', 'hyperbolic, seed 1']
+    Further games that are the same as the others are a `UserError`.
     """
-    charts: dict[str, Coordinates] = {"vanilla": "hyperboloid", "hyperbolic": coordinates}
-    return [
-        Model(geometry, epochs or scale.epochs, seed + i, beta, charts[geometry], least_scale)
+    origins = {}
+    for i, name in enumerate(_GAMES):
+        own = origin(Player.load(), scale.frames, seed=seed + i)
+        path = (given or {}).get(name)
+        origins[name] = own if path is None else {key: about(path)[key] for key in own}
+    first, second = ({**each, "frames": None} for each in origins.values())
+    if first == second:
+        raise UserError(
+            "Expected frames of further games; got games that the models are trained and tested "
+            "on. Collect others with another seed."
+        )
+    return {"seed": seed, "scale": asdict(scale), **origins}
+
+
+def reproducing(
+    run: Run,
+    scale: Scale = FULL,
+    given: Mapping[str, Path] | None = None,
+    *,
+    min_scale: float = MIN_SCALE,
+    seeds: int | None = None,
+    device: torch.device | str = "cpu",
+    processes: int = 1,
+) -> Generator[Progress, None, Result]:
+    """Trains what the folder of the run lacks, of each seed one model of each geometry.
+
+    Table and figures are of all models in the folder.
+
+    Args:
+        run: has the `config` of the same arguments.
+        scale: how much of everything.
+        given: files of ``frames`` and of those of ``further`` games; without them the player that
+            comes with the package plays first.
+        min_scale: the smallest scale of a pixel.
+        seeds: how many models of each geometry, if not as many as the scale says.
+        device: where to train.
+        processes: how many models to train at a time, each in a process of its own.
+    """
+    seed, files = run.config["seed"], dict(given or {})
+    for i, name in enumerate(_GAMES):
+        if name not in files:
+            files[name] = run.folder / f"{name}.safetensors"
+            yield from _playing(files[name], scale.frames, seed + i)
+    lab = Lab(**files, scale=scale, device=torch.device(device))
+    wanted = [
+        Model(geometry, seed + i, min_scale, lab)
         for i in range(seeds or scale.seeds)
         for geometry in GEOMETRIES
-        if geometry in geometries
     ]
 
+    def stored(settings: Mapping[str, Any]) -> Model:
+        return Model(**settings["model"], lab=lab)
 
-def steps(wanted: Sequence[Model], frames: Frames, scale: Scale) -> dict[str, int]:
-    """How many each of the models takes, by name."""
-    epoch = len(frames) * 8 // 10 // scale.batch
-    return {model.name: model.epochs * epoch for model in wanted}
-
-
-def reproduce(
-    run: Run,
-    frames: Frames,
-    wanted: Sequence[Model],
-    watch: Watch = Watch(),  # noqa: B008
-    *,
-    scale: Scale = FULL,
-    device: torch.device | str = "cpu",
-    further: Frames | None = None,
-) -> Result:
-    """Trains the wanted models that the folder of the run lacks; tables and figures are of all
-    there.
-
-    Models of other frames or settings are an error before anything is trained. With frames of
-    ``further`` games the tables have the correlations in these as well.
-    """
-    data = Data.of(frames, scale, torch.device(device))
-    if further is not None:
-        require_other_games(further, data)
-    folder = run.folder / "models"
-    jobs = {model: Job(model, scale, data, folder / model.folder) for model in wanted}
-    found = finished(folder, jobs)
-    run.add_seconds(sum(outcome.numbers.seconds for outcome in found.values()))
-    for model, job in jobs.items():
-        if model not in found:
-            found[model] = job.make(watch.training)
-        watch.training(model.name, last_report(found[model]))
-        watch.finished(model, found[model])
-    seen = None
-    if further is not None:
-        seen = Further.of(further, found.values(), data, watch.further)
-    return _finish(run, Found(found, data.test_frames, scale, run.seed, seen), frames)
+    found = yield from run_cells(run, wanted, others=stored, processes=processes)
+    drawn = figures(found, lab, seed)
+    return finish(run, table(found, lab, seed), remark(found, lab), drawn, found.values())
 
 
-def _finish(run: Run, found: Found, frames: Frames) -> Result:
-    rows, text = table(found, frames), remark(found, frames)
-    drawn = figures(found.groups()[0].by_kind, found.test, frames, run.seed)
-    files = {
-        f"{name}.{form}": rendered(figure, form)
-        for name, figure in drawn.items()
-        for form in ("png", "pdf")
-    }
-    paths = [run.write(name, content) for name, content in files.items()]
-    devices = sorted({outcome.numbers.device for outcome in found.models.values()})
-    run.finish(rows, text, ", ".join(devices))
-    return Result(rows, paths, text)
-
-
-def summary(model: Model, outcome: Outcome) -> str:
-    """A finished model in a line."""
-    n = outcome.numbers
-    found = {"correlation": n.correlation, "ELBO": n.elbo, "LL": n.log_likelihood}
-    said = [
-        f"{name} –" if x is None else f"{name} {x:,.{1 if abs(x) > 10 else 3}f}"
-        for name, x in found.items()
-    ]
-    what = f"{model.name}, {model.epochs} epochs, β={model.beta:g}"
-    if model.least_scale != LEAST_SCALE:
-        what += f", σ≥{model.least_scale:g}"
-    return f"{what}: {', '.join(said)}, {n.seconds:.0f} s"
+def _playing(path: Path, frames: int, seed: int) -> Generator[Progress]:
+    """Frames of the player that comes with the package, unless they are there already."""
+    with one_thread():
+        for progress in collecting(path, Player.load(), frames, seed=seed):
+            yield replace(progress, name=path.stem)

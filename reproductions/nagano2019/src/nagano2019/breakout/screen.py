@@ -5,14 +5,14 @@ On the console's screen of 210 × 160 pixels the wall takes the lines 57 to 92 a
 side that is 20.8 to 35.2 downward and 2.2 to 77.8 across. The region ``R`` is all pixels that lie
 wholly inside: rows 21 to 34, columns 3 to 76, 1036 of them.
 
-On a start screen the gray of ``R`` is 121.9 in the mean and 85 in its darkest blocks, those of the
+On a start screen the grey of ``R`` is 121.9 in the mean and 85 in its darkest blocks, those of the
 lowest row; the background has 0. The threshold is half that mean, 61. Where scaling blurred the
 edges of blocks, about as much is lost by it as is won. All of the full wall is above it. So the
 *remaining-block ratio* of a screen, the share of ``R`` above the threshold divided by that of the
 full wall, is that share itself. The ball, where it is in ``R``, adds less than .01.
 
-A screen that is black or gray all over has a ratio as well, but is none of the game's. What tells
-is the field around the wall. Its sides, the two outermost columns left and right, always have gray
+A screen that is black or grey all over has a ratio as well, but is none of the game's. What tells
+is the field around the wall. Its sides, the two outermost columns left and right, always have grey
 142 in the rows 36 to 69, and between them, columns 3 to 76, all but the ball is black, above the
 wall in the rows 11 to 19 and below it in the rows 36 to 69. The *ratio of the field* is the share
 of the sides above the threshold, times the share of what is black above the wall that is not, times
@@ -34,7 +34,7 @@ __all__ = [
     "block_ratio",
     "blocks_left",
     "field_ratio",
-    "gray",
+    "grey",
     "scaled",
     "with_score_of",
 ]
@@ -48,17 +48,17 @@ WALL = 36 * (1 + 4 + 7)
 
 
 def scaled(screens: Tensor) -> Tensor:
-    """Gray values 0 to 255 to what the models see, ``[−1, 1]``."""
+    """Grey values 0 to 255 to what the models see, ``[−1, 1]``."""
     return screens.float() / 127.5 - 1
 
 
-def gray(x: Tensor) -> Tensor:
+def grey(x: Tensor) -> Tensor:
     """Back from ``[−1, 1]``; what a model makes may lie outside of 0 to 255."""
     return (x + 1) * 127.5
 
 
 def block_ratio(screens: Tensor) -> Tensor:
-    """The remaining-block ratio of gray screens, ``(..., 80, 80) → (...)``.
+    """The remaining-block ratio of grey screens, ``(..., 80, 80) → (...)``.
 
     >>> half = torch.zeros(80, 80)
     >>> half[:, :40] = 100
@@ -69,7 +69,7 @@ def block_ratio(screens: Tensor) -> Tensor:
 
 
 def field_ratio(screens: Tensor) -> Tensor:
-    """How much of the field is as in the game, of gray screens ``(..., 80, 80) → (...)``.
+    """How much of the field is as in the game, of grey screens ``(..., 80, 80) → (...)``.
 
     >>> field_ratio(torch.stack([torch.zeros(80, 80), torch.full((80, 80), 142)]))
     tensor([0., 0.])

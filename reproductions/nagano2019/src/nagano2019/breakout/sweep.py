@@ -6,7 +6,6 @@ directions for both.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +14,15 @@ from torch import Tensor
 from hyperwrap.vae import VAE
 from nagano2019.breakout import screen
 
-__all__ = ["GRID_NORMS", "ROW_NORMS", "Swept", "images", "largest_rise", "measure", "norms"]
+__all__ = [
+    "GRID_NORMS",
+    "ROW_NORMS",
+    "columns",
+    "directions",
+    "images",
+    "measure",
+    "norms",
+]
 
 ROW_NORMS: list[float] = np.geomspace(1, 10, 10).tolist()
 """Of the rows of the figure in §5.3."""
@@ -25,9 +32,9 @@ _FURTHER = [20.0, 50.0, 100.0, 200.0]
 _AT_ONCE = 500  # images
 
 
-def norms(kind: str) -> list[float]:
+def norms(geometry: str) -> list[float]:
     """Where the remaining-block ratio is measured: to 10, vanilla models to 200 as in the paper."""
-    return [0.0, *ROW_NORMS, *(_FURTHER if kind == "vanilla" else [])]
+    return [0.0, *ROW_NORMS, *(_FURTHER if geometry == "vanilla" else [])]
 
 
 def directions(count: int, n: int, seed: int) -> Tensor:
@@ -38,36 +45,36 @@ def directions(count: int, n: int, seed: int) -> Tensor:
 
 @torch.no_grad()
 def images(vae: VAE, v: Tensor) -> Tensor:
-    """Gray screens that the model makes of tangent vectors at the origin, ``(m, n) → (m, 80, 80)``.
+    """Grey screens that the model makes of tangent vectors at the origin, ``(m, n) → (m, 80, 80)``.
 
     Means of ``p(x|z)``; not cut to 0 to 255.
     """
     parts = v.to(vae.beta.device).split(_AT_ONCE)
     made = [vae.generate(vae.latent.centre(part)).squeeze(1) for part in parts]
-    return screen.gray(torch.cat(made))
+    return screen.grey(torch.cat(made))
 
 
-class Swept(NamedTuple):
-    """What the model's screens show at each norm in each direction, ``(norms, count)``."""
+def measure(vae: VAE, norms: Sequence[float], count: int, seed: int) -> dict[str, Tensor]:
+    """What the model's screens show at each norm in each direction, ``(norms, count)``, on the CPU.
 
-    blocks: Tensor
-    """Remaining-block ratio."""
-    field: Tensor
-    """Ratio of the field, at least .99 on a screen of the game."""
-
-
-def measure(vae: VAE, norms: Sequence[float], count: int, seed: int) -> Swept:
-    """The ratios in so many directions, on the CPU."""
+    ``blocks`` is the remaining-block ratio, and ``field`` the ratio of the field, at least .99 on a
+    screen of the game.
+    """
     v = directions(count, vae.latent.n, seed)
     made = (images(vae, a * v) for a in norms)
     ratios = [torch.stack([screen.block_ratio(x), screen.field_ratio(x)]).cpu() for x in made]
-    return Swept(*torch.stack(ratios, 1))
+    blocks, field = torch.stack(ratios, 1)
+    return {"blocks": blocks, "field": field}
 
 
-def largest_rise(means: Tensor) -> float:
-    """The most that the ratio rises from one norm to the next; 0 if it never does.
-
-    >>> round(largest_rise(torch.tensor([1.0, 0.5, 0.7, 0.1])), 3)
-    0.2
+def columns(norms: Sequence[float], blocks: Tensor) -> dict[str, float | None]:
+    """What the tables say of these ratios, ``(norms, count)``: their means at two norms, and by how
+    much the mean rises most from one norm to the next, up to 10.
     """
-    return max(0.0, means.diff().max().item())
+    mean = dict(zip(norms, blocks.double().mean(1).tolist(), strict=True))
+    to_ten = torch.tensor([ratio for a, ratio in mean.items() if a <= 10])
+    return {
+        "blocks at 10": mean.get(10.0),
+        "blocks at 200": mean.get(200.0),
+        "largest rise": max(0.0, to_ten.diff().max().item()),
+    }

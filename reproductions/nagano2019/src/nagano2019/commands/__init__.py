@@ -13,3 +13,7 @@ def register(main: typer.Typer) -> None:
     main.command()(demo)
     main.add_typer(reproduce, name="reproduce")
     main.add_typer(breakout, name="breakout")
+
+
+# The program asks for `register` when it is loaded, which the modules here bring about: first it.
+import hyperwrap.cli  # noqa: E402, F401

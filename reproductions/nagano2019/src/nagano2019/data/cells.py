@@ -73,7 +73,7 @@ def _find_guo() -> Path:
 
 def read_expression_set(path: str | PathLike[str]) -> Cells:
     """An ExpressionSet of Bioconductor with the stage of each cell in ``num_cells``."""
-    with needs_extra("cells"):
+    with needs_extra("cells", "hyperwrap-nagano2019"):
         import rdata
 
     def read() -> Cells:
@@ -109,7 +109,7 @@ def blood(path: str | PathLike[str] | None = None) -> Cells:
 
 def read_h5ad(content: bytes, name: str) -> Cells:
     """A table in the first h5ad format, with the kind of each cell in ``bulk_labels``."""
-    with needs_extra("cells"):
+    with needs_extra("cells", "hyperwrap-nagano2019"):
         import h5py
 
     def read() -> Cells:
