@@ -53,7 +53,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the closure of the tree in it, and the tree beside it."""
     folder = tmp_path_factory.mktemp("trained")
     edges = edge_list(folder)
-    result = invoke("embed", edges, "-o", folder / "run", "--closure", "--dim", 2, "--epochs", 150)
+    result = invoke("embed", edges, "-o", folder / "run", "--closure", "--dim", 2, "--epochs", 60)
     assert result.exit_code == 0, result.output
     return folder / "run"
 
@@ -193,9 +193,9 @@ def test_resume_takes_the_same_options(trained: Path):
     before = contents(trained)
     run = ("embed", trained.parent / "edges.tsv", "-o", trained, "--resume", "--closure")
     assert "there `dim` is 2, and here 5" in sentence(invoke(*run))
-    assert "there `epochs` is 150, and here 7" in sentence(invoke(*run, "--dim", 2, "--epochs", 7))
+    assert "there `epochs` is 60, and here 7" in sentence(invoke(*run, "--dim", 2, "--epochs", 7))
     assert contents(trained) == before
-    assert invoke(*run, "--dim", 2, "--epochs", 150).exit_code == 0
+    assert invoke(*run, "--dim", 2, "--epochs", 60).exit_code == 0
     del before["checkpoint.safetensors"]
     assert {name: contents(trained)[name] for name in before} == before
 

@@ -61,7 +61,7 @@ def random_embedding(
 @pytest.fixture(scope="module")
 def trained() -> Embedding:
     """The closure of a tree of 15 nodes."""
-    return hw.embed(TREE, dim=2, closure=True, epochs=150)
+    return hw.embed(TREE, dim=2, closure=True, epochs=60)
 
 
 # --- laws ----------------------------------------------------------------------------------------
@@ -569,7 +569,7 @@ def test_every_kind_can_be_embedded(kind: Any, recipe: Recipe | None):
 
 
 def test_the_same_seed_gives_the_same_embedding():
-    one, two, other = (hw.embed(TREE, dim=2, epochs=20, seed=seed) for seed in (3, 3, 4))
+    one, two, other = (hw.embed(TREE, dim=2, epochs=8, seed=seed) for seed in (3, 3, 4))
     assert torch.equal(one.tangent, two.tangent)
     assert torch.equal(one.scale, two.scale)
     assert not torch.equal(one.tangent, other.tangent)
@@ -586,8 +586,8 @@ def test_watched(tmp_path: Path):
 
 def test_watching_changes_nothing(tmp_path: Path):
     """Looks at it, checkpoints and files take no random numbers from the training."""
-    plain = hw.embed(TREE, dim=2, epochs=20)
-    kept = hw.embed(TREE, dim=2, epochs=20, folder=tmp_path)
+    plain = hw.embed(TREE, dim=2, epochs=8)
+    kept = hw.embed(TREE, dim=2, epochs=8, folder=tmp_path)
     assert torch.equal(plain.tangent, kept.tangent)
     loaded = Embedding.load(tmp_path)
     assert torch.equal(plain.scale, loaded.scale)
@@ -661,10 +661,10 @@ class StoppedError(Exception):
 def test_a_training_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(fit, "_SAVE_EVERY", 0.0)
     monkeypatch.setattr(training, "_TIMES_AS_LONG", 0)
-    options: Any = {"dim": 2, "epochs": 30, "closure": True, "resume": True}
+    options: Any = {"dim": 2, "epochs": 12, "closure": True, "resume": True}
     hw.embed(TREE, folder=tmp_path / "whole", **options)
 
-    for at in (7, 8, 23):
+    for at in (3, 4, 10):
 
         def stop(report: Any, at: int = at) -> None:
             if report.done == at:

@@ -98,6 +98,7 @@ def test_a_tree_is_learned(kind: NodeType, n: int):
     assert precision(loop.task) >= bar
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [3, 4])
 def test_a_tree_is_learned_in_other_dimensions(n: int):
     loop = tree(n)

@@ -164,11 +164,13 @@ def test_column_without_variation_is_borne():
 # --- training ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_longer_training_is_better():
     scores = [vae(max_iter=most).fit(X).score(X) for most in (2, 300)]
     assert scores[1] > scores[0] + 1
 
 
+@pytest.mark.slow
 def test_a_model_from_before_it_learned_by_heart_is_kept():
     groups, random = np.repeat([[-1.0], [1.0]], 20, axis=0), np.random.default_rng(0)
     few, others = groups + random.normal(size=(2, 40, 20))
@@ -387,6 +389,7 @@ hw.HyperbolicVAE
 """
 
 
+@pytest.mark.slow
 def test_what_to_install_is_said():
     assert run(HIDDEN).splitlines()[-1] == (
         "hyperwrap.errors.MissingExtraError: Expected the packages of hyperwrap[sklearn]; sklearn "

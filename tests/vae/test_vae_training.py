@@ -133,6 +133,7 @@ def killed(loop: Loop, reports: int, save_every: int = 1) -> None:
 # --- it learns ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_elbo_improves():
     for latent in (hw.HyperbolicLatent(2), hw.EuclideanLatent(2)):
         loop = trainer(some_vae(latent), batches, Training(400, 1e-2), report_every=50)
@@ -309,6 +310,7 @@ def test_metrics_of_somebody_else_stay(content: str, tmp_path: Path):
 # --- validation and the best model ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_validation_does_not_change_the_training():
     for kind in KINDS:
         assert same(finish(kind, report_every=2), finish(kind, **LOOKS))
@@ -438,6 +440,7 @@ def test_the_elbo_in_half_precision_is_close_to_that_in_float32():
         assert not torch.equal(half, elbo)
 
 
+@pytest.mark.slow
 def test_training_in_half_precision_learns_what_float32_learns():
     ends = []
     for precision in ("float32", "bfloat16"):

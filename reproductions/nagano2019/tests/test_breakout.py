@@ -455,6 +455,7 @@ def test_models_are_trained_as_the_protocol_says(
     assert Scale(100_000, 300, 3, 30, 1e-4, 100, 100, 1_000) == breakout.FULL
 
 
+@pytest.mark.slow
 def test_convolutions_are_those_of_cudnn(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """`cudnn.flags` turns it off unless it is told not to."""
     cudnn, used = torch.backends.cudnn, {}
@@ -610,6 +611,7 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(breakout, "QUICK", quick)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_tiny", "_no_figures")
 def test_the_command_plays_first_if_it_has_no_frames(
     files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

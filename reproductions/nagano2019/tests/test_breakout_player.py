@@ -43,6 +43,7 @@ def actions(steps: int, games: int, seed: int = 0) -> NDArray[np.int64]:
 # --- the emulator --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_same_seeds_and_actions_give_the_same_games():
     """Past a game's end as well, where a new one begins; threads do not matter, seeds do."""
     runs = []
@@ -464,6 +465,7 @@ def test_an_update_is_double_and_moves_the_average(monkeypatch: pytest.MonkeyPat
         torch.testing.assert_close(mean, old + t.average * (new - old))
 
 
+@pytest.mark.slow
 def test_the_rate_falls_to_nothing_and_learning_ends_with_the_last_step(tmp_path: Path):
     learner = toy(steps=30 * SMALL.games)
     rates = [

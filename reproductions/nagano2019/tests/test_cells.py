@@ -300,6 +300,7 @@ def test_seen_from_the_root_distances_stay_and_the_root_is_at_0():
     )
 
 
+@pytest.mark.slow
 def test_same_seed_same_numbers(finished: Path, tmp_path: Path):
     seen = [(now.done, now.total) for now in reproducing(tmp_path / "0")]
     assert seen == [(i + 1, 20) for i in range(20)]  # 2 tables, 4 methods, 2 seeds; 4 places

@@ -68,6 +68,7 @@ def test_command_leaves_figures_table_and_results(command: str, tmp_path: Path):
     assert LAST_ROW[command] in result.output
 
 
+@pytest.mark.slow
 def test_an_occupied_folder_is_resumed_if_asked_and_else_refused(tmp_path: Path):
     assert invoke("reproduce", "tree", "-o", tmp_path).exit_code == 0
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
@@ -88,6 +89,7 @@ def test_an_occupied_folder_is_resumed_if_asked_and_else_refused(tmp_path: Path)
     assert old == new
 
 
+@pytest.mark.slow
 def test_help_loads_no_experiment():
     """`--help` is quick: neither matplotlib nor mpmath is imported."""
     code = (

@@ -96,6 +96,7 @@ def test_a_run_leaves_the_table_the_figures_and_its_cells(tmp_path: Path):
         assert imread(tmp_path / f"{name}.png")[..., :3].std() > 0.05
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_table_and_longer_training_a_better_one(tmp_path: Path):
     scale = replace(SCALE, dims=(5,), learning_rate=1e-2)
     once, again, other = (
@@ -138,6 +139,7 @@ def test_a_killed_run_goes_on_within_a_group(tmp_path: Path, monkeypatch: pytest
     assert not (folder / "cells" / "hyperbolic-n-3").exists()
 
 
+@pytest.mark.slow
 def test_a_table_of_many_columns_is_split_and_quick_is_not_compared(tmp_path: Path):
     protocol = replace(mnist.quick(OURS), steps=5)
     scale = replace(SCALE, dims=(1, 2, 3, 5), comparable=False, points=10)

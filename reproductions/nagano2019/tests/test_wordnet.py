@@ -169,6 +169,7 @@ def test_every_seed_is_evaluated_by_itself(tmp_path: Path):
         assert scores["mean_rank"][i] == expected.mean_rank
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_table(tmp_path: Path):
     once, again, other = (
         finished(reproducing(tmp_path / name, [replace(ONE, lab=lab)], lab)).rows
@@ -268,6 +269,7 @@ TABLE_6 = """
 """
 
 
+@pytest.mark.slow
 def test_the_papers_numbers_stand_beside_ours_and_in_the_figure(tmp_path: Path):
     scale = replace(FULL, epochs=dict.fromkeys(FULL.epochs, 1), seeds={100: 1}, draws=2)
     lab = replace(LAB, scale=scale)

@@ -77,7 +77,7 @@ def embed(
             all, the MAP of a sample of nodes.
 
     >>> pairs = [("dog", "mammal"), ("cat", "mammal"), ("mammal", "animal"), ("bird", "animal")]
-    >>> zoo = hw.embed(pairs, dim=2, closure=True)
+    >>> zoo = hw.embed(pairs, dim=2, closure=True, epochs=50)
     >>> sorted(match.name for match in zoo.ancestors("dog", topn=2))
     ['animal', 'mammal']
     """

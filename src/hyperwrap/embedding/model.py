@@ -69,7 +69,8 @@ class Embedding:
         covariance: ``diagonal``, ``scalar`` or ``none``.
         config: anything that JSON holds and that should be kept with the embedding.
 
-    >>> pets = hw.embed({"puppy": "dog", "dog": "animal", "cat": "animal"}, dim=2, closure=True)
+    >>> parents = {"puppy": "dog", "dog": "animal", "cat": "animal"}
+    >>> pets = hw.embed(parents, dim=2, closure=True, epochs=50)
     >>> pets
     Embedding(4 nodes, n=2, hyperbolic, diagonal)
     >>> sorted(match.name for match in pets.ancestors("puppy", topn=2))
@@ -206,7 +207,7 @@ class Embedding:
     def evaluate(self, edges: Any, **options: Any) -> Evaluation:
         """Mean average precision and mean rank of the true parents: `evaluating`, run to its end.
 
-        >>> pets = hw.embed({"puppy": "dog", "dog": "animal"}, dim=2, closure=True, epochs=100)
+        >>> pets = hw.embed({"puppy": "dog", "dog": "animal"}, dim=2, closure=True, epochs=30)
         >>> pets.evaluate({"puppy": "dog", "dog": "animal"}, closure=True).pairs
         3
         """
