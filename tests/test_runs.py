@@ -66,7 +66,7 @@ def test_other_settings_are_refused_by_name(tmp_path: Path):
 
 def test_a_file_is_no_folder(tmp_path: Path):
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"^Expected a folder in .*file; it is none"):
+    with pytest.raises(UserError, match=r"^Expected .*file to be a folder; it is not"):
         Run(tmp_path / "file", COMMAND, CONFIG)
 
 

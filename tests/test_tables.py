@@ -80,7 +80,7 @@ def with_value(value: float) -> np.ndarray:
 
 SHAPES = "Expected rows of numbers, or images, in FILE; got an array of shape "
 FINITE = "Expected finite numbers in FILE; 1 are not, the first, "
-PLACE = ", at (2, 3) counted from 0. Remove or fill them in."
+PLACE = ", at (2, 3) counted from 0. Remove them or fill them in."
 ARRAYS: list[tuple[np.ndarray, str]] = [
     (TABLE[0], f"{SHAPES}(5,)."),
     (TABLE[:0], f"{SHAPES}(0, 5)."),
@@ -93,9 +93,9 @@ ARRAYS: list[tuple[np.ndarray, str]] = [
 TABLES = {
     "": f"{SHAPES}(0, 0).",
     "a,b\n": f"{SHAPES}(0, 0).",
-    "a,b\n1,2\n3,\n": "Expected numbers in line 3 of FILE; got ''. Remove or fill it in.",
-    "a,b\n1,2\n,3\n": "Expected numbers in line 3 of FILE; got ''. Remove or fill it in.",
-    "1,2\n3,NA\n": "Expected numbers in line 2 of FILE; got 'NA'. Remove or fill it in.",
+    "a,b\n1,2\n3,\n": "Expected numbers in line 3 of FILE; got ''. Remove it or fill it in.",
+    "a,b\n1,2\n,3\n": "Expected numbers in line 3 of FILE; got ''. Remove it or fill it in.",
+    "1,2\n3,NA\n": "Expected numbers in line 2 of FILE; got 'NA'. Remove it or fill it in.",
     "1,2,3\n1,2,3\n4,5\n": "Expected 3 numbers in line 3 of FILE, as in the first row; got 2.",
 }
 
@@ -140,9 +140,9 @@ def test_several_arrays(tmp_path: Path):
 
 def test_files_that_are_not_there_or_of_another_kind(tmp_path: Path):
     for name in ("none.csv", "none.npy"):
-        expected = "Expected a file of data; there is no file FILE."
+        expected = "Expected a data file; there is no file FILE."
         assert refused(tmp_path / name) == expected
     assert refused(tmp_path / "data.xlsx") == (
-        "Expected data in a file .npy, .npz, .csv, .tsv, .safetensors; got FILE. "
+        "Expected a data file (.npy, .npz, .csv, .tsv, .safetensors); got FILE. "
         "Save it as one of these."
     )

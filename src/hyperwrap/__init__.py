@@ -30,7 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`HyperbolicVAE` when it is first asked for: it needs scikit-learn, an extra."""
+    """Imports `HyperbolicVAE` on first use: it needs scikit-learn, an extra."""
     if name != "HyperbolicVAE":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from hyperwrap.vae.estimator import HyperbolicVAE

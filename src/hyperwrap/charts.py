@@ -14,7 +14,7 @@ here returns) becomes the density with respect to ``dy`` in a chart by adding it
 | half-space | ``yₙ > 0`` | ``‖dy‖² / (c yₙ²)``, origin at ``(0,…,0,1)`` |
 | Lorentz | space part | ``‖dx‖² − c⟨x,dx⟩²/(1 + c‖x‖²)`` |
 
-Coordinates outside of the ball, or with ``yₙ < 0``, are of no point: ``from_…`` gives NaN. Near the
+Coordinates outside the ball, or with ``yₙ < 0``, are not of a point: ``from_…`` gives NaN. Near the
 boundary of a ball they run out of digits: in float32 the last Poincaré radius below 1 is at
 distance 17.3, the last Klein one at 8.7.
 """
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def _inside(x: Tensor) -> Tensor:
-    """``x``, and NaN where it is negative: there the coordinates are of no point of the space."""
+    """``x``, and NaN where it is negative: those coordinates are not of a point in the space."""
     return torch.where(x < 0, torch.nan, x)
 
 

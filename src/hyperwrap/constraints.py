@@ -16,7 +16,7 @@ class Hyperboloid(constraints.Constraint):
     """Points of the Lorentz model of curvature ``−c``: finite, upper sheet, ``⟨x,x⟩ = −1/c``.
 
     The time part may be off by ``√eps`` of itself (3e-4 in float32): no function here
-    reads it, the check is there to catch vectors that are something else.
+    reads it, the check is there to catch vectors that are not points at all.
 
     >>> hyperboloid.check(torch.tensor([[1.0, 0.0], [2.0, 0.0]]))
     tensor([ True, False])
@@ -75,7 +75,7 @@ def overflow_radius(dtype: torch.dtype) -> float:
 
 
 def wider(dtype: torch.dtype) -> str:
-    """The advice to use float64, for those who do not."""
+    """The advice to use float64, for those who do not yet."""
     return "" if dtype == torch.float64 else "float64 or "
 
 

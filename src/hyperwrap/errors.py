@@ -12,7 +12,7 @@ class UserError(ValueError):
 
 
 class DivergedError(UserError):
-    """A number that should be finite in a training is not: what was seen, and what is left."""
+    """A number that should be finite during training is not: what was seen, and what is left."""
 
     def __init__(self, seen: str, checkpoint: Path | None) -> None:
         self.seen, kept = seen, ""
@@ -22,7 +22,7 @@ class DivergedError(UserError):
 
 
 class UnknownNodeError(UserError, KeyError):
-    """A name that no node has."""
+    """A name that does not belong to any node."""
 
     __str__ = ValueError.__str__  # that of KeyError shows quotation marks
 
@@ -33,7 +33,7 @@ class MissingExtraError(UserError, ImportError):
 
 @contextmanager
 def needs_extra(extra: str, package: str = "hyperwrap") -> Iterator[None]:
-    """Turns a failed import into the command that mends it.
+    """Turns a failed import into the command that fixes it.
 
     >>> with needs_extra("plot"):
     ...     import a_package_nobody_has

@@ -1,4 +1,4 @@
-"""Files of a training: written whole or not at all, read with an answer if they are not whole."""
+"""Files of a training run: written whole or not at all; a broken one gives a clear error."""
 
 import json
 import os
@@ -19,9 +19,9 @@ __all__ = ["Metrics", "as_json", "read_tensors", "write_tensors", "write_whole"]
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes beside the old file and moves over it: whoever reads finds the old one or the new.
+    """Writes beside the old file and moves over it: a reader finds the old one or the new one.
 
-    What a process that was killed in the middle has left is removed.
+    Whatever a process that was killed halfway left behind is removed.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     with _writing(path):
@@ -36,7 +36,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """In the folder of the path, which is made if need be; failure is an error with its name."""
+    """In the folder of the path, which is created if needed; a failure becomes a `UserError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield
@@ -47,7 +47,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def as_json(content: Mapping[str, Any]) -> bytes:
-    """What goes into a file that people may read, too."""
+    """JSON for a file that people may read, too."""
     return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
 
 
@@ -58,7 +58,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
 
 
 def read_tensors(path: Path, what: str, advice: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and texts of a safetensors file; if it is not whole, an error that names both."""
+    """Tensors and texts of a safetensors file; if it cannot be read, an error that says so."""
     if path.is_dir():
         raise UserError(f"Expected {what} in {path}; it is a folder. {advice}")
     try:
@@ -78,7 +78,7 @@ class Metrics:
     path: Path
 
     def rewind(self, step: int) -> None:
-        """Forgets what a killed training wrote after this step, which is about to be redone."""
+        """Drops what a killed run wrote after this step, which is about to be redone."""
         if not self.path.exists():
             return
         # A line without its end was cut off by the kill, so it came after the last checkpoint.
@@ -96,6 +96,6 @@ class Metrics:
             return int(json.loads(line)["step"])
         except (ValueError, KeyError, TypeError):
             raise UserError(
-                f"Expected lines of a training in {self.path}; it holds something else. "
+                f"Expected a training log in {self.path}; it holds something else. "
                 "Choose another folder."
             ) from None

@@ -1,4 +1,4 @@
-"""In which precision things are computed, and whether their values can be looked at."""
+"""Which precision things are computed in, and whether their values can be read."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -29,13 +29,13 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 
 def autocast_on(x: Tensor) -> bool:
-    """Whether what is done with ``x`` here is in mixed precision."""
+    """Whether work on ``x`` here is in mixed precision."""
     device = x.device.type
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def no_autocast(like: Tensor) -> AbstractContextManager[object]:
-    """For what is done in float32 at least, also where networks are in mixed precision."""
+    """For work in float32 or wider, even where networks are in mixed precision."""
     return torch.autocast(like.device.type, enabled=False) if autocast_on(like) else nullcontext()
 
 
@@ -70,7 +70,7 @@ def transformed(*tensors: Tensor) -> bool:
 
 
 def traced(*tensors: Tensor) -> bool:
-    """Whether values cannot be looked at: compiled, transformed, or captured in a CUDA graph."""
+    """Whether values cannot be read: compiled, transformed, or captured in a CUDA graph."""
     return (
         torch.compiler.is_compiling()
         or transformed(*tensors)

@@ -78,7 +78,7 @@ class Row:
 
 
 def _number(x: float) -> str:
-    """Alone: a whole number as it is, else three digits, and log-likelihoods to their hundredths.
+    """On its own: a whole number as it is, else three digits, log-likelihoods to two decimals.
 
     >>> [_number(x) for x in (0.76, -137.694, 5504.21, 0.0488, 2.43e-7, 1.13e36, 3.0)]
     ['0.760', '−137.69', '5,504.21', '0.0488', '2.43e-07', '1.13e+36', '3']
@@ -94,7 +94,7 @@ def _number(x: float) -> str:
 
 
 def _fixed(x: float, places: int) -> str:
-    """With so many places, as numbers are written that are to be compared.
+    """With this many decimals, so that numbers can be compared.
 
     >>> [_fixed(x, 3) for x in (0.76, -0.0235, 3.6e-5, 0.0)]
     ['0.760', '−0.024', '<0.001', '0.000']
@@ -106,7 +106,7 @@ def _fixed(x: float, places: int) -> str:
 
 
 def _places(mean: float) -> int:
-    """Of what is compared: three below 1, and enough to see a small number at all.
+    """Decimals for a comparison: three below 1, and enough to show a small number at all.
 
     >>> [_places(x) for x in (0.989, -137.7, 4e-8, 0.0)]
     [3, 2, 9, 3]
@@ -125,7 +125,7 @@ _LARGE = 1e5  # beyond it a power of ten says more
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text; the first of a line names it."""
+    """Cells as text; the first one names its line."""
 
     columns: list[str]
     lines: list[list[str]]
@@ -177,10 +177,10 @@ class Run:
     same ``config`` is claimed by ``resume=True``. Any other is refused, and nothing in it changes.
 
     Args:
-        folder: where everything goes; it is made if need be.
+        folder: where everything goes; it is created if needed.
         command: what owns it, such as ``hyperwrap embed``.
         config: all that decides the outcome, as JSON can hold it; written to ``config.json``.
-        resume: whether to go on with a run that is there.
+        resume: whether to continue a run that is already there.
         about: more for ``config.json``, which a resumed run need not agree with.
     """
 
@@ -221,7 +221,7 @@ class Run:
         return self.folder / name
 
     def add_seconds(self, seconds: float) -> None:
-        """Counts what an earlier part of this run spent on work that is not done again."""
+        """Counts the time an earlier part of this run spent on work that is not repeated."""
         self._start -= seconds
 
     def finish(self, rows: Sequence[Row], remark: str, device: str = "cpu") -> None:
@@ -249,7 +249,8 @@ def _visible(folder: Path) -> list[str]:
         return []
     except OSError as error:
         raise UserError(
-            f"Expected a folder in {folder}; it is none ({error.strerror}). Choose another folder."
+            f"Expected {folder} to be a folder; it is not ({error.strerror}). "
+            "Choose another folder."
         ) from None
 
 
@@ -265,7 +266,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 def require_same(where: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     """Raises a `UserError` that names the first setting in which a run differs from the one here.
 
-    Both are as JSON gives them back. Settings may be nested.
+    Both are as JSON returns them. Settings may be nested.
     """
     for name, value in here.items():
         found = there.get(name)
@@ -274,7 +275,7 @@ def require_same(where: Path, there: Mapping[str, Any], here: Mapping[str, Any])
         elif found != value:
             raise UserError(
                 f"Expected the settings of the run in {where}; there `{name}` is {found}, and "
-                f"here {value}. Take the same, or choose another folder."
+                f"here {value}. Use the same, or choose another folder."
             )
 
 
@@ -282,7 +283,7 @@ def require_same(where: Path, there: Mapping[str, Any], here: Mapping[str, Any])
 
 
 def commit() -> str | None:
-    """The commit of the checkout this package runs from; None if it was installed otherwise."""
+    """The commit of the checkout this package runs from; None outside a checkout."""
     package = Path(__file__).resolve().parent
     try:
         answer = subprocess.run(
@@ -300,12 +301,12 @@ def commit() -> str | None:
 
 
 def device_name(device: torch.device) -> str:
-    """What a person calls it."""
+    """The name of the device as a person would write it."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def versions() -> dict[str, str]:
-    """Of whatever can change a number or a picture."""
+    """Versions of whatever can change a number or a picture."""
     found = {"hyperwrap": __version__, "python": platform.python_version()}
     for name in ("torch", "numpy", "matplotlib", "mpmath"):
         try:

@@ -1,9 +1,9 @@
-"""Anybody's numbers: a table, one datum a row, or images, from a file.
+"""Numbers of your own from a file: a table with one example per row, or images.
 
 - ``.npy``, ``.npz``, ``.safetensors``: one array, ``(rows, columns)``, or images ``(rows, height,
   width)`` or ``(rows, channels, height, width)``
 - ``.csv``, ``.tsv``: a table. A first line of column names and a first column of row names are
-  known by not being numbers; a column without a name is one of row names, as pandas writes it.
+  recognised by not being numbers; a column without a name holds row names, as pandas writes it.
 
 Images of bytes, 0 to 255, become numbers in ``[0, 1]``. Nothing is unpickled.
 """
@@ -34,15 +34,15 @@ class Data(NamedTuple):
 
 
 def read(path: str | PathLike[str]) -> Data:
-    """The array in a file, after a look at it."""
+    """The array in a file, checked."""
     path = Path(path)
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise UserError(
-            f"Expected data in a file {', '.join(_READERS)}; got {path}. Save it as one of these."
+            f"Expected a data file ({', '.join(_READERS)}); got {path}. Save it as one of these."
         )
     if not path.is_file():
-        raise UserError(f"Expected a file of data; there is no file {path}.")
+        raise UserError(f"Expected a data file; there is no file {path}.")
     array, names = reader(path)
     if array.dtype.kind not in "biuf":
         raise UserError(f"Expected numbers in {path}; got an array of {array.dtype}.")
@@ -67,7 +67,7 @@ def _require_finite(x: Tensor, path: Path) -> None:
         place = tuple(bad[0].tolist())
         raise UserError(
             f"Expected finite numbers in {path}; {len(bad)} are not, the first, {x[place]:g}, at "
-            f"{place} counted from 0. Remove or fill them in."
+            f"{place} counted from 0. Remove them or fill them in."
         )
 
 
@@ -92,7 +92,7 @@ def _safetensors(path: Path) -> _Read:
 
 @contextmanager
 def _reading(path: Path, what: str) -> Iterator[None]:
-    """Whatever a broken file makes its reader say becomes one sentence."""
+    """Turns whatever a reader says about a broken file into one sentence."""
     try:
         yield
     except UserError:
@@ -131,7 +131,7 @@ def _table(path: Path) -> _Read:
 
 
 def _named(first: list[str]) -> bool:
-    """Whether a column is one of row names: none is a number, or the column has no name."""
+    """Whether a column holds row names: none is a number, or the column has no name."""
     return first[:1] == [""] or (len(first) > 1 and not any(map(_is_number, first[1:])))
 
 
@@ -149,7 +149,7 @@ def _numbers(cells: list[str], line: int, path: Path) -> NDArray[np.float32]:
     except ValueError:
         bad = next((cell for cell in cells if not _is_number(cell)), "")
         raise UserError(
-            f"Expected numbers in line {line} of {path}; got {bad!r}. Remove or fill it in."
+            f"Expected numbers in line {line} of {path}; got {bad!r}. Remove it or fill it in."
         ) from None
 
 

@@ -6,12 +6,12 @@ What is trained is a `Task`. A `Loop` lets it advance from report to report, and
   generators while the task works, and only then: training neither reads nor changes the random
   numbers of the program around it.
 - **Checkpoints.** Everything that the next step depends on, the stream included, goes into one
-  file, which is replaced whole. On a CPU a resumed training ends with the same bits as one that was
+  file, which is replaced whole. On a CPU a resumed run ends with the same bits as one that was
   never stopped, and with the same lines in ``metrics.jsonl``: a line is written before the
   checkpoint that covers it, and lines after the checkpoint are dropped on resume.
 - **The best.** Where a report has a `score`, the tensors that the task wants kept are kept as they
   were at the best score, one choice per model of a stack. They are part of the checkpoint.
-- **Finite or not at all.** A number that is not finite ends the training with a `DivergedError`,
+- **Finite or not at all.** A number that is not finite ends training with a `DivergedError`,
   and never reaches a checkpoint.
 """
 
@@ -52,10 +52,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Progress:
-    """How a piece of work stands. Everything in hyperwrap that takes long is a generator of these.
+    """How a piece of work stands. All long-running work in hyperwrap is a generator of these.
 
     Attributes:
-        done: of ``total``: steps, epochs, sources.
+        done: how much of ``total`` is done, in steps, epochs or sources.
         numbers: what to show, and what `Loop` writes to ``metrics.jsonl``; a list has one number
             for each model of a stack.
         score: the higher, the better, one for each model; None where nothing was measured.
@@ -72,7 +72,7 @@ class Progress:
 def finished(
     work: Generator[Any, None, T], watch: Callable[[Any], object] = lambda progress: None
 ) -> T:
-    """Runs a generator of progress to its end, lets somebody watch, and gives what it returns."""
+    """Runs a generator of progress to its end, calls ``watch``, and returns its result."""
     while True:
         try:
             watch(next(work))
@@ -91,7 +91,7 @@ class Task(ABC):
     @property
     @abstractmethod
     def steps(self) -> int:
-        """How many there are in all."""
+        """How many steps there are in all."""
 
     @abstractmethod
     def identity(self) -> Mapping[str, Any]:
@@ -107,7 +107,7 @@ class Task(ABC):
 
     @abstractmethod
     def advance(self) -> Progress:
-        """Trains until a report is due, and gives it."""
+        """Trains until a report is due, and returns it."""
 
 
 # --- the loop ------------------------------------------------------------------------------------
@@ -117,14 +117,14 @@ K = TypeVar("K", bound=Task)
 
 
 class Loop(Generic[K]):
-    """Trains a task to its end; with a folder, a training that was killed goes on from there.
+    """Trains a task to its end; with a folder, a run that was killed continues from there.
 
     Args:
         task: what to train.
         seed: random seed of the stream.
         device: where the task works; on a GPU the stream has a generator there, too.
-        folder: where ``checkpoint.safetensors`` and ``metrics.jsonl`` go. Without one there are
-            none. A checkpoint that is there already is resumed.
+        folder: where ``checkpoint.safetensors`` and ``metrics.jsonl`` go. Without a folder none
+            are written. A checkpoint that is already there is resumed.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Loop(Generic[K]):
         return self.task.state() | self.best.state() | self.stream.state()
 
     def save(self) -> float:
-        """Writes the checkpoint, if there is a folder; returns when the next may be written."""
+        """Writes the checkpoint, if there is a folder; returns when the next one may be written."""
         start, tensors = time.monotonic(), self._tensors()
         for name, t in self.task.state().items():
             if t.is_floating_point() and not torch.isfinite(t).all():
@@ -259,7 +259,7 @@ class _Best:
 
 class Stream:
     """Random numbers of their own: inside ``with stream:`` torch's default generators draw from
-    it, and outside as if nothing had happened.
+    it; outside, it is as if nothing had happened.
 
     >>> stream, before = Stream(0), torch.get_rng_state()
     >>> with stream:
@@ -305,7 +305,7 @@ class Stream:
 
 @contextmanager
 def seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
-    """Random numbers of this seed inside, and outside as if nothing had been drawn."""
+    """Random numbers from this seed inside; outside, it is as if nothing had been drawn."""
     device = torch.device(device)
     on_gpu = device.type == "cuda"
     with torch.random.fork_rng([device] if on_gpu else []):
@@ -347,7 +347,7 @@ def adam(parameters: Iterable[Tensor], rate: Tensor, **options: Any) -> torch.op
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """All its tensors, by the position of their parameter."""
+    """All tensors of an optimiser, by the position of their parameter."""
     parameters = optimizer.param_groups[0]["params"]
     return {
         f"adam.{i}.{name}": t

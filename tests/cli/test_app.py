@@ -74,8 +74,9 @@ def test_without_the_papers_package_its_commands_say_what_to_install(
     done = CliRunner().invoke(bare, [command, "tree", "--quick", "-o", "x"])
     assert done.exit_code == 1
     assert re.fullmatch(
-        rf"Expected the package hyperwrap-nagano2019, which has `hyperwrap {command}`; it is not "
-        r"installed\. Run: pip install \./reproductions/nagano2019 in a checkout of hyperwrap\.\n",
+        rf"Expected the package hyperwrap-nagano2019, which provides `hyperwrap {command}`; it "
+        r"is not installed\. In a checkout of hyperwrap, run: pip install "
+        r"\./reproductions/nagano2019\n",
         done.stderr,
     )
 

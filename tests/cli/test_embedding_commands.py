@@ -122,7 +122,7 @@ def test_wordnet_mammals_is_built_in(tmp_path: Path):
         ("a\nb\n", (), "line 1 of {path} has 1"),
         ("a\tb\na\ta\n", (), "line 2 of {path} leads from 'a' to itself"),
         ("a\tb\n\tc\n", (), "line 2 of {path} has an empty one"),
-        ("a\tb\tmuch\n", (), "Expected a positive number as weight; line 1 of {path} has 'much'"),
+        ("a\tb\tmuch\n", (), "Expected a positive weight; line 1 of {path} has 'much'"),
         ("", (), "Expected at least one edge in {path}; there is none"),
         ("# nothing\n\n", (), "Expected at least one edge in {path}; there is none"),
         (
@@ -150,7 +150,7 @@ def test_repeated_edges_are_noted(tmp_path: Path):
     assert result.exit_code == 0
     assert result.stderr == (
         f"Note: 1 of 3 edges repeat another one, as line 3 of {path} does ('a' → 'b'); "
-        "each is taken once.\n"
+        "each is used once.\n"
     )
     assert json.loads((tmp_path / "run" / "config.json").read_text())["edges"] == 2
 
@@ -168,7 +168,7 @@ def test_no_gpu(tmp_path: Path):
     if torch.cuda.is_available():
         pytest.skip("there is one")
     run = ("embed", edge_list(tmp_path), "-o", tmp_path / "run", "--device", "cuda")
-    assert "torch finds none. Take --device cpu." in sentence(invoke(*run))
+    assert "torch finds none. Use --device cpu." in sentence(invoke(*run))
     assert not (tmp_path / "run").exists()
 
 
@@ -232,7 +232,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         result = invoke(*run, "--epochs", 4)
     assert result.exit_code == 130
     command = f"hyperwrap embed {edges} -o '{folder}' --dim 3 --closure --epochs 4 --device cpu"
-    assert result.stderr == f"Stopped. To go on: {command} --resume\n"
+    assert result.stderr == f"Stopped. To resume: {command} --resume\n"
     assert invoke(*run, "--epochs", 4, "--resume").exit_code == 0
     assert len(Embedding.load(folder)) == 15
 
@@ -267,7 +267,7 @@ def test_killed_and_resumed_is_as_if_it_had_not_been(tmp_path: Path):
         assert not (parts / "embedding.safetensors").exists()
         reached = lines(parts)
         assert reached < epochs
-    assert "its training has not come to an end" in sentence(invoke("query", parts, "n0"))
+    assert "its training has not finished" in sentence(invoke("query", parts, "n0"))
     for folder in (parts, whole):
         assert invoke(*run, "-o", folder, "--resume").exit_code == 0
     assert invoke(*run, "-o", whole, "--resume").exit_code == 0
@@ -308,9 +308,9 @@ def test_evaluate(trained: Path):
 def test_evaluate_says_if_the_edges_are_others_than_those_of_training(trained: Path):
     result = invoke("evaluate", trained, trained.parent / "edges.tsv", "--draws", 4)
     assert result.exit_code == 0, result.output
-    assert result.stderr.startswith("Note: trained with --closure, evaluated without (right if ")
+    assert result.stderr.startswith("Note: trained with --closure, evaluated without (fine if ")
     result = invoke("evaluate", trained, trained.parent / "edges.tsv", "--closure", "--undirected")
-    assert "Note: trained without --undirected, evaluated with (right if" in result.stderr
+    assert "Note: trained without --undirected, evaluated with (fine if" in result.stderr
     assert "--closure" not in result.stderr
 
 
@@ -322,7 +322,7 @@ def test_evaluate_some(trained: Path):
 
 def test_evaluate_with_other_names(trained: Path, tmp_path: Path):
     line = sentence(invoke("evaluate", trained, edge_list(tmp_path, "n1\tx\nn2\tx\n")))
-    assert "'x' is none. Evaluate with edges between the nodes that were embedded." in line
+    assert "'x' is not one. Evaluate with edges between the nodes that were embedded." in line
 
 
 @pytest.mark.parametrize("command", [("evaluate", "wordnet-mammals"), ("query", "n0")])
@@ -331,7 +331,7 @@ def test_a_folder_without_an_embedding(command: tuple[str, str], tmp_path: Path)
     line = sentence(invoke(name, tmp_path, argument))
     assert line == (
         f"Expected an embedding in {tmp_path}; it has no config.json. "
-        "Take a folder that `hyperwrap embed` or `Embedding.save` wrote."
+        "Use a folder that `hyperwrap embed` or `Embedding.save` wrote."
     )
     assert "there is no such folder" in sentence(invoke(name, tmp_path / "none", argument))
     (tmp_path / "checkpoint.safetensors").write_bytes(b"of another command")
@@ -344,7 +344,7 @@ def test_a_folder_with_a_vae(tmp_path: Path):
     folder = tmp_path / "run"
     assert invoke("vae", tmp_path / "x.csv", "-o", folder, "--steps", 2).exit_code == 0
     line = sentence(invoke("query", folder, "dog"))
-    assert line.startswith(f"Expected an embedding in {folder}; its config.json is of something")
+    assert line.startswith(f"Expected an embedding in {folder}; its config.json belongs to")
 
 
 def test_a_truncated_embedding(trained: Path, tmp_path: Path):

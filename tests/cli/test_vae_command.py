@@ -84,7 +84,7 @@ def test_a_run_leaves_config_metrics_checkpoint_model_and_latents(table: Path, t
     assert set(contents(folder)) == FILES
     for name in FILES:
         assert f"Wrote {folder / name}" in result.output
-    assert "of 4 rows held out" in result.output
+    assert "on 4 held-out rows." in result.output
     config = json.loads((folder / "config.json").read_text())
     assert (config["source"], config["data"]["shape"]) == (str(table), [40, 5])
     assert config["options"]["hidden"] == [6]
@@ -108,7 +108,7 @@ def test_the_model_that_did_best_on_the_rows_held_out_is_kept(table: Path, tmp_p
     assert len(looks) == 20
     best = max(looks, key=lambda step: looks[step])
     assert best < 200
-    assert f"Kept the model of step {best}, the best: ELBO {looks[best]:.2f}" in result.output
+    assert f"Kept the best model, from step {best}: ELBO {looks[best]:.2f}" in result.output
     order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(0)
     with torch.no_grad():
@@ -240,7 +240,7 @@ def test_ctrl_c_says_how_to_go_on(
         result = invoke("vae", table, "-o", stopped, *options)
     assert result.exit_code == 130
     (line,) = result.stderr.splitlines()
-    told = line.removeprefix("Stopped. To go on: hyperwrap ")
+    told = line.removeprefix("Stopped. To resume: hyperwrap ")
     assert told != line
     assert "latents.csv" not in contents(stopped)
     result = invoke(*shlex.split(told))
@@ -278,7 +278,7 @@ main()
     process = subprocess.run(words, capture_output=True, text=True, check=False)
     assert process.returncode == (130 if sent == signal.SIGINT else -signal.SIGKILL)
     if sent == signal.SIGINT:
-        assert process.stderr.startswith("Stopped. To go on: hyperwrap vae ")
+        assert process.stderr.startswith("Stopped. To resume: hyperwrap vae ")
         assert len(process.stderr.splitlines()) == 1
     assert "latents.csv" not in contents(stopped)
     run(table, stopped, *options, "--resume")
@@ -330,7 +330,7 @@ def test_resume_with_other_options_or_data(table: Path, tmp_path: Path):
     folder = run(table, tmp_path / "run", *QUICK)
     assert refused(folder, table, *QUICK, "--resume", "--learning-rate", 0.1) == (
         f"Expected the settings of the run in {folder}; there `learning_rate` is 0.001, and here "
-        "0.1. Take the same, or choose another folder."
+        "0.1. Use the same, or choose another folder."
     )
     np.save(tmp_path / "other.npy", TABLE[::-1])
     line = refused(folder, tmp_path / "other.npy", *QUICK, "--resume")
@@ -364,13 +364,13 @@ ARRAYS: dict[str, tuple[Any, tuple[object, ...], str]] = {
         1.5 * TABLE,
         ("--likelihood", "bernoulli"),
         "Expected values in [0, 1], as the likelihood is bernoulli; got {low:.4g} to {high:.4g}. "
-        "Scale them, or take the likelihood gaussian.",
+        "Scale them, or use the gaussian likelihood.",
     ),
     "a table for a dcgan": (
         TABLE,
         ("--network", "dcgan"),
         "Expected images for --network dcgan, (rows, height, width) or (rows, channels, height, "
-        "width); got an array of shape (40, 5). Take --network mlp.",
+        "width); got an array of shape (40, 5). Use --network mlp.",
     ),
     "images of another size": (
         IMAGES[:, :7],
@@ -387,12 +387,12 @@ ARRAYS: dict[str, tuple[Any, tuple[object, ...], str]] = {
     "coordinates of the plane": (
         TABLE,
         ("--geometry", "euclidean", "--coordinates", "tangent"),
-        "Expected --coordinates with --geometry hyperbolic; got euclidean.",
+        "Expected --geometry hyperbolic with --coordinates; got euclidean.",
     ),
     "hidden layers of a dcgan": (
         IMAGES,
         ("--network", "dcgan", "--hidden", "3"),
-        "Expected --hidden with --network mlp; got dcgan.",
+        "Expected --network mlp with --hidden; got dcgan.",
     ),
 }
 
@@ -412,7 +412,7 @@ def test_data_that_cannot_be_used(
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there(table: Path, tmp_path: Path):
     line = sentence(invoke("vae", table, "-o", tmp_path / "run", "--device", "cuda"))
-    assert line == "Expected a GPU for --device cuda; torch finds none. Take --device cpu."
+    assert line == "Expected a GPU for --device cuda; torch finds none. Use --device cpu."
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_closest_names_of_nothing():
 
 @pytest.mark.parametrize("names", [["a", "a"], ["a", ""], ["a", "b\nc"], ["a", "b\0"]])
 def test_names_that_cannot_be(names: list[str]):
-    with pytest.raises(UserError, match=r"^Expected (a name|names)"):
+    with pytest.raises(UserError, match=r"^Expected (a unique name|non-empty names)"):
         Embedding(names, torch.zeros(2, 2), torch.ones(2, 2))
 
 
@@ -344,7 +344,7 @@ def test_evaluation_of_some_sources(trained: Embedding):
 
 
 def test_evaluation_with_strange_names(trained: Embedding):
-    with pytest.raises(UserError, match=r"'x' \(and 1 more\) is none"):
+    with pytest.raises(UserError, match=r"'x' \(and 1 more\) is not one"):
         trained.evaluate([("1", "0"), ("x", "0"), ("1", "y")])
 
 
@@ -446,30 +446,34 @@ def broken(folder: Path, name: str, content: bytes | None) -> str:
     ("name", "content", "why"),
     [
         ("config.json", None, "it has no config.json"),
-        ("config.json", b'{"geometry', "its config.json is of something else"),
-        ("config.json", b"[1]", "its config.json is of something else"),
-        ("config.json", b'{"command": "hyperwrap vae"}', "its config.json is of something else"),
+        ("config.json", b'{"geometry', "its config.json belongs to something else"),
+        ("config.json", b"[1]", "its config.json belongs to something else"),
+        (
+            "config.json",
+            b'{"command": "hyperwrap vae"}',
+            "its config.json belongs to something else",
+        ),
         (
             "config.json",
             b'{"geometry": "flat", "covariance": "none"}',
-            "its config.json is of something else",
+            "its config.json belongs to something else",
         ),
         (
             "config.json",
             b'{"geometry": "hyperbolic", "covariance": "scalar"}',
-            "its files do not go together (Expected `scale` of shape (15, 1); got (15, 3).)",
+            "its files do not belong together (Expected `scale` of shape (15, 1); got (15, 3).)",
         ),
         ("nodes.txt", None, "it has no nodes.txt"),
         ("nodes.txt", b"0\n1\n2", "its nodes.txt is cut off"),
-        ("nodes.txt", b"\xff\n", "its nodes.txt is no UTF-8 text"),
-        ("nodes.txt", b"0\n1\n", "nodes.txt and embedding.safetensors are of different ones"),
+        ("nodes.txt", b"\xff\n", "its nodes.txt is not UTF-8 text"),
+        ("nodes.txt", b"0\n1\n", "nodes.txt and embedding.safetensors do not belong together"),
         ("embedding.safetensors", None, "it has no embedding.safetensors"),
     ],
 )
 def test_a_truncated_or_foreign_folder(name: str, content: bytes | None, why: str, tmp_path: Path):
     assert broken(tmp_path, name, content) == (
         f"Expected an embedding in {tmp_path}; {why}. "
-        "Take a folder that `hyperwrap embed` or `Embedding.save` wrote."
+        "Use a folder that `hyperwrap embed` or `Embedding.save` wrote."
     )
 
 
@@ -479,14 +483,14 @@ def test_truncated_tensors(kept: int, tmp_path: Path):
     content = (tmp_path / "whole" / "embedding.safetensors").read_bytes()
     said = broken(tmp_path / "cut", "embedding.safetensors", content[:kept])
     assert said.startswith("Expected the tensors of an embedding in ")
-    assert said.endswith("Take another folder.")
+    assert said.endswith("Use another folder.")
 
 
 def test_foreign_tensors(tmp_path: Path):
     save_file({"weight": torch.zeros(2)}, tmp_path / "other.safetensors")
     content = (tmp_path / "other.safetensors").read_bytes()
     said = broken(tmp_path / "folder", "embedding.safetensors", content)
-    assert "embedding.safetensors is of something else" in said
+    assert "embedding.safetensors belongs to something else" in said
 
 
 def test_no_folder(tmp_path: Path):
@@ -672,7 +676,7 @@ def test_a_training_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest
 
         with pytest.raises(StoppedError):
             hw.embed(TREE, folder=tmp_path / "parts", watch=stop, **options)
-        with pytest.raises(UserError, match="its training has not come to an end"):
+        with pytest.raises(UserError, match="its training has not finished"):
             Embedding.load(tmp_path / "parts")
     hw.embed(TREE, folder=tmp_path / "parts", **options)
     hw.embed(TREE, folder=tmp_path / "parts", **options)  # which has nothing left to do
@@ -718,5 +722,5 @@ def test_a_folder_with_something_else(name: str, tmp_path: Path):
 
 def test_a_file_in_place_of_the_folder(tmp_path: Path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UserError, match="it is none"):
+    with pytest.raises(UserError, match="to be a folder; it is not"):
         hw.embed(TREE, dim=2, epochs=1, folder=tmp_path / "file")

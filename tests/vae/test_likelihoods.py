@@ -161,6 +161,6 @@ def test_a_likelihood_of_ones_own(tmp_path: Path):
     assert vae.elbo(x, 2).elbo.isfinite().all()
     assert_close(vae.generate(vae.embed(x)), vae.decoder(latent.for_decoder(vae.embed(x))).exp())
     vae.save(tmp_path / "model.safetensors")
-    with pytest.raises(UserError, match=r"^Expected `likelihood`, as that of the model in"):
+    with pytest.raises(UserError, match=r"^Expected `likelihood`, as the one saved in"):
         hw.VAE.load(tmp_path)
     assert hw.VAE.load(tmp_path, likelihood=Counts()).likelihood == Counts()

@@ -607,8 +607,8 @@ def test_modules_of_ones_own_are_given(path: Path):
             hw.VAE.load(path, **given)
         name = "decoder" if "encoder" in given else "encoder"
         assert str(error.value) == (
-            f"Expected `{name}`, as that of the model in {path} was not made by hyperwrap; got "
-            f"None. Give it: VAE.load(path, {name}=...)."
+            f"Expected `{name}`, as the one saved in {path} was not made by hyperwrap; got "
+            f"None. Pass it: VAE.load(path, {name}=...)."
         )
     other = image_vae("bernoulli")
     again = hw.VAE.load(path, encoder=other.encoder, decoder=other.decoder)
@@ -642,7 +642,7 @@ def foreign(path: Path, content: str) -> None:
 def test_a_file_that_is_no_model(content: str, path: Path):
     foreign(path, content)
     before = path.read_bytes()
-    with pytest.raises(UserError, match=r"^Expected a model in .*\. Take a file that `VAE\.save`"):
+    with pytest.raises(UserError, match=r"^Expected a model in .*\. Use a file that `VAE\.save`"):
         hw.VAE.load(path)
     assert path.read_bytes() == before
 
@@ -654,7 +654,7 @@ def test_a_model_that_is_not_there(path: Path):
 
 def test_modules_of_other_shapes(path: Path):
     vae_on(hyperbolic(2)).save(path)
-    with pytest.raises(UserError, match=r"^Expected .* to be of this model; its parameters have"):
+    with pytest.raises(UserError, match=r"^Expected .* to hold this model; its parameters have"):
         hw.VAE.load(path, encoder=mlp([4, 7, 4]))
 
 

@@ -302,7 +302,7 @@ def test_metrics_are_the_reports_as_lines_of_json(tmp_path: Path):
 @pytest.mark.parametrize("content", ["mine\n", "[1]\n", '{"loss": 1}\n'])
 def test_metrics_of_somebody_else_stay(content: str, tmp_path: Path):
     (tmp_path / "metrics.jsonl").write_text(content)
-    with pytest.raises(UserError, match=r"^Expected lines of a training in .*; it holds something"):
+    with pytest.raises(UserError, match=r"^Expected a training log in .*; it holds something"):
         finish("plain", tmp_path)
     assert (tmp_path / "metrics.jsonl").read_text() == content
 
@@ -506,8 +506,8 @@ def test_a_batch_is_never_more_than_the_data():
 BAD_DATA = {
     "Expected data; got a batch of shape (0, 3).": torch.zeros(0, 3),
     "Expected finite data; got NaN or inf.": torch.tensor([[0.0, nan, 1.0]]),
-    "Expected values in [0, 1], as the likelihood is bernoulli; got -1 to 2. Scale them, or take "
-    "the likelihood gaussian.": torch.tensor([[-1.0, 0.0, 2.0]]),
+    "Expected values in [0, 1], as the likelihood is bernoulli; got -1 to 2. Scale them, or use "
+    "the gaussian likelihood.": torch.tensor([[-1.0, 0.0, 2.0]]),
 }
 
 
@@ -613,7 +613,7 @@ def test_a_checkpoint_of_another_training(tmp_path: Path):
         message = refused(lambda: trainer(some_vae(), batches, other, tmp_path), tmp_path)  # noqa: B023
         assert message == (
             f"Expected the settings of the run in {tmp_path}; there `{name}` is "
-            f"{getattr(training, name)}, and here {value}. Take the same, or choose another folder."
+            f"{getattr(training, name)}, and here {value}. Use the same, or choose another folder."
         )
 
 

@@ -475,7 +475,7 @@ def test_a_training_that_diverges_says_so(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(screen, "scaled", lambda screens: screens.float() * 1e30)
-    match = r"^vanilla, seed 4: Expected finite .*\. Take another seed\.$"
+    match = r"^vanilla, seed 4: Expected finite .*\. Use another seed\.$"
     with pytest.raises(UserError, match=match):
         measure(Model("vanilla", 4, 1e-3, lab), tmp_path)
 
@@ -584,7 +584,7 @@ def test_other_frames_and_settings_are_refused(
 ):
     before = contents(whole[0])
     other = {"frames": write(tmp_path / "other", (30, 30, 20, 20), seed=3)}
-    with pytest.raises(UserError, match=r"there `seed` is 0, and here 3\. Take the same, or"):
+    with pytest.raises(UserError, match=r"there `seed` is 0, and here 3\. Use the same, or"):
         reproduce(whole[0], {**files, **other})
     with pytest.raises(UserError, match=r"`batch` is 20, and here 10"):
         reproduce(whole[0], files, replace(TINY, batch=10))

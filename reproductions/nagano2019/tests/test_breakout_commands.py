@@ -78,7 +78,7 @@ def test_what_collect_leaves_and_says(player: Path, tmp_path: Path):
     before = path.read_bytes()
     again = invoke(*run)
     assert again.exit_code == 0
-    assert f"{path} has these frames already and stays as it is." in again.output
+    assert f"{path} already has these frames; nothing was changed." in again.output
     assert "`seed` is 4, and here 5" in sentence(invoke(*run[:-1], 5))
     assert path.read_bytes() == before
     finished(data.collecting(tmp_path / "same", Player.load(player), 100, seed=4))
@@ -91,7 +91,7 @@ def test_control_c_says_how_to_go_on(player: Path, tmp_path: Path, monkeypatch: 
     result = invoke("collect", "-o", path, "--player", player, "--frames", 77, "--epsilon", 0.2)
     assert result.exit_code == 130
     assert result.stderr == (
-        f"Stopped. To go on: hyperwrap breakout collect -o '{path}' --frames 77 --player {player} "
+        f"Stopped. To resume: hyperwrap breakout collect -o '{path}' --frames 77 --player {player} "
         "--epsilon 0.2\n"
     )
 
@@ -156,7 +156,7 @@ def test_learn_and_resume_and_play(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     stopped = invoke(*run, "--minutes", 3, "--resume")
     assert stopped.exit_code == 130
     assert stopped.stderr.splitlines()[-1] == (
-        f"Stopped. To go on: hyperwrap breakout learn -o {folder} --minutes 3.0 --steps 9000 "
+        f"Stopped. To resume: hyperwrap breakout learn -o {folder} --minutes 3.0 --steps 9000 "
         "--games 2 --length 64 --device cpu --resume"
     )
 

@@ -312,7 +312,7 @@ def test_files_that_are_not_whole_are_refused(tmp_path: Path):
     lengths[0] += 1
     for wrong in ({"packed": packed}, {"lengths": lengths}):
         save_file({**tensors, **wrong}, path, texts)
-        with pytest.raises(UserError, match="it is not whole"):
+        with pytest.raises(UserError, match="it is incomplete"):
             read(path)
 
 
@@ -327,11 +327,11 @@ def test_files_of_something_else_are_refused(tmp_path: Path):
         save_file(content, path, texts)
         for refused in (read, collect):
             with pytest.raises(
-                UserError, match="it holds something else, or is of another version"
+                UserError, match="it holds something else, or comes from another version"
             ):
                 refused(path)
     for refused in (read, collect):
-        with pytest.raises(UserError, match=r"it is a folder\. Take a file"):
+        with pytest.raises(UserError, match=r"it is a folder\. Use a file"):
             refused(tmp_path)
 
 
@@ -353,7 +353,7 @@ def test_a_finished_game_that_is_not_whole(tmp_path: Path):
     whole = game.read_bytes()
     for content in (b"", whole[:-1], b"x" * 50):
         game.write_bytes(content)
-        with pytest.raises(UserError, match=rf"{game.name}; it is not whole\. Remove it\."):
+        with pytest.raises(UserError, match=rf"{game.name}; it is incomplete\. Remove it\."):
             collect(path, frames=600)
     game.unlink()
     collected(path, 600)

@@ -253,7 +253,7 @@ def test_idx_file_that_is_not_whole(tmp_path: Path):
     path = tmp_path / "train-images-idx3-ubyte"
     for content in (b"", b"short", idx(np.zeros((2, 28, 28)))[:-1], b"\0" * 16):
         path.write_bytes(content)
-        with pytest.raises(UserError, match="another kind of file or not whole"):
+        with pytest.raises(UserError, match="another kind of file or incomplete"):
             data.read_idx(path)
     broken = tmp_path / "train-images-idx3-ubyte.gz"
     broken.write_bytes(gzip.compress(b"x" * 1000)[:-9])
@@ -384,6 +384,6 @@ def test_command_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     result = CliRunner().invoke(main, ["reproduce", "mnist", "--device", "cuda", "-o", str(folder)])
     assert result.exit_code == 1
     assert result.stderr == (
-        "Expected a GPU for --device cuda; torch finds none. Take --device cpu.\n"
+        "Expected a GPU for --device cuda; torch finds none. Use --device cpu.\n"
     )
     assert not folder.exists()

@@ -1,4 +1,4 @@
-"""The program `hyperwrap`: the app that commands register with, their shared options, errors."""
+"""The program `hyperwrap`: the app that commands register with, shared options and errors."""
 
 import shlex
 from collections.abc import Iterator
@@ -45,24 +45,26 @@ class _Device(StrEnum):
 
 Output = Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for results.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR.")]
-Device = Annotated[_Device | None, typer.Option(help="Where to run; a GPU, if there is one.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in DIR.")]
+Device = Annotated[
+    _Device | None, typer.Option(help="Where to run; by default a GPU if there is one.")
+]
 
 
 def the_device(name: str | None) -> torch.device:
-    """The device of this name; without one, a GPU if there is any."""
+    """The device of this name; without a name, a GPU if there is one."""
     if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("Expected a GPU for --device cuda; torch finds none. Take --device cpu.")
+        raise UserError("Expected a GPU for --device cuda; torch finds none. Use --device cpu.")
     return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 @contextmanager
 def resumable(context: typer.Context) -> Iterator[None]:
-    """Inside, Ctrl-C says how to go on: with the command as it was typed, and --resume."""
+    """Inside, Ctrl-C says how to resume: with the command as it was typed, and --resume."""
     try:
         yield
     except KeyboardInterrupt:
-        line(f"Stopped. To go on: {_again(context)}", errors)
+        line(f"Stopped. To resume: {_again(context)}", errors)
         raise typer.Exit(130) from None
 
 
@@ -108,7 +110,7 @@ _PAPER = "hyperwrap-nagano2019"
 
 
 def add_plugins() -> None:
-    """Adds the commands that installed packages offer; the paper's say what to install."""
+    """Adds the commands that installed packages offer; those of the paper say what to install."""
     plugins = entry_points(group="hyperwrap.commands")
     for plugin in plugins:
         plugin.load()(main)
@@ -126,6 +128,6 @@ def _add_missing(name: str, help: str) -> None:
     )
     def missing() -> None:
         raise UserError(
-            f"Expected the package {_PAPER}, which has `hyperwrap {name}`; it is not installed. "
-            "Run: pip install ./reproductions/nagano2019 in a checkout of hyperwrap."
+            f"Expected the package {_PAPER}, which provides `hyperwrap {name}`; it is not "
+            "installed. In a checkout of hyperwrap, run: pip install ./reproductions/nagano2019"
         )

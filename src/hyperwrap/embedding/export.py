@@ -1,4 +1,4 @@
-"""An embedding for other people's tools: NumPy, gensim, Parquet."""
+"""An embedding for other tools: NumPy, gensim, Parquet."""
 
 import io
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def numpy(embedding: "Embedding", coordinates: Coordinates) -> NDArray[np.float6
 
 
 def keyed_vectors(embedding: "Embedding") -> Any:
-    """Of class ``PoincareKeyedVectors``, in the ball, or in Euclidean space ``KeyedVectors``."""
+    """``PoincareKeyedVectors`` in the ball, or ``KeyedVectors`` in Euclidean space."""
     with needs_extra("export"):
         from gensim.models.keyedvectors import (  # pyright: ignore[reportMissingImports]
             KeyedVectors,

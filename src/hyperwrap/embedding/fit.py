@@ -1,6 +1,6 @@
-"""`hw.embed`: from anybody's edges to an `Embedding`; a training that can be stopped and resumed.
+"""`hw.embed`: from edges to an `Embedding`, by training that can be stopped and resumed.
 
-With a folder, the training keeps there ``config.json`` (all that decides it), ``metrics.jsonl``
+With a folder, training keeps there ``config.json`` (all that decides it), ``metrics.jsonl``
 (one line per epoch) and ``checkpoint.safetensors``, and at its end writes what `Embedding.load`
 reads.
 """
@@ -55,7 +55,7 @@ def embed(
 ) -> Embedding:
     """Learns a distribution for every node, such that ``KL(child‖parent)`` is small (§4.2).
 
-    Several roots, several parents per node, parts that do not hang together: all are fine.
+    Several roots, several parents per node, disconnected parts: all are fine.
 
     Args:
         edges: child and parent: the path of an edge list, a NetworkX graph, a frame, a sparse
@@ -67,12 +67,12 @@ def embed(
             ``none``, nodes are points.
         closure: train on the transitive closure, so that all ancestors are found, not only parents.
         undirected: train on each edge both ways.
-        epochs: how often to go through all edges, in place of the recipe's number.
+        epochs: the number of passes over all edges, in place of the recipe's.
         seed: random seed; on a CPU the same seed gives the same embedding.
-        device: where to train; a GPU, if there is one.
-        recipe: how to train; by default what was measured to work best for this kind of node.
+        device: where to train; by default a GPU, if there is one.
+        recipe: how to train; by default what was found to work best for this kind of node.
         folder: a new or empty folder to keep the training in.
-        resume: go on with the training in the folder, if there is one.
+        resume: continue the training in the folder, if there is one.
         watch: called after every epoch with its `training.Progress`: the loss and, ten times in
             all, the MAP of a sample of nodes.
 
@@ -116,9 +116,9 @@ def fitting(
         kind: what a node is.
         recipe: how to train.
         seed: random seed.
-        device: where to train; a GPU, if there is one.
+        device: where to train; by default a GPU, if there is one.
         folder: where the files go; without one there are none.
-        resume: go on with the training in the folder, if there is one.
+        resume: continue the training in the folder, if there is one.
         about: more for ``config.json``.
     """
     if dim < 1 or recipe.epochs < 1:
@@ -147,7 +147,7 @@ def fitting(
 def _config(
     graph: Hierarchy, dim: int, kind: NodeType, recipe: Recipe, seed: int
 ) -> dict[str, Any]:
-    """All that decides the training but the device."""
+    """Everything that decides the training, except the device."""
     digest = hashlib.sha256("\n".join(graph.names).encode(errors="surrogatepass"))
     digest.update(graph.edges.tobytes())
     if graph.weights is not None:
@@ -168,7 +168,7 @@ def _config(
 
 
 def _look_at(task: EmbeddingTask, edges: Tensor) -> None:
-    """Lets reports tell the MAP of some nodes, the same every time."""
+    """Adds to the reports the MAP of some nodes, the same ones every time."""
     task.look_every = max(1, task.steps // _LOOKS)
     sample = sample_of_sources(edges, _sample_size(task, len(edges)), seed=0)
 

@@ -1,4 +1,4 @@
-"""Which pairs of nodes are edges, asked for millions of pairs in every step."""
+"""Which pairs of nodes are edges, looked up for millions of pairs in every step."""
 
 import torch
 from torch import Tensor

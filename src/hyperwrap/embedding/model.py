@@ -114,7 +114,7 @@ class Embedding:
         return {name: node for node, name in enumerate(self.names)}
 
     def nodes(self, names: Names | None = None) -> Tensor:
-        """The rows of nodes in `tangent` and `scale`; those of all, if no names are given."""
+        """The rows of nodes in `tangent` and `scale`; all of them, if no names are given."""
         if names is None:
             return torch.arange(len(self))
         if isinstance(names, str):
@@ -159,7 +159,7 @@ class Embedding:
         return torch.cat(parts).view(nodes.shape)
 
     def radius(self, names: Names | None = None) -> Tensor:
-        """How far the centres are from the origin; what is specific tends to lie far out."""
+        """How far the centres are from the origin; specific nodes tend to lie far out."""
         return self.tangent[self.nodes(names)].double().norm(dim=-1)
 
     # --- queries -------------------------------------------------------------------------------
@@ -229,13 +229,13 @@ class Embedding:
 
         Args:
             edges: child and parent, by name, in anything that `hw.embed` takes.
-            closure: take the transitive closure of the edges.
-            undirected: take each edge both ways.
+            closure: use the transitive closure of the edges.
+            undirected: use each edge in both directions.
             known: edges that are true as well; they are left out of the ranking.
-            sources: how many nodes to evaluate, drawn at random; all, if not given.
-            draws: samples of each node, rounded up to a multiple of four.
+            sources: how many nodes to evaluate, drawn at random; all by default.
+            draws: samples per node, rounded up to a multiple of four.
             seed: random seed for both.
-            device: where to compute; a GPU, if there is one.
+            device: where to compute; by default a GPU, if there is one.
         """
         device = the_device(device)
         pairs = self._pairs(edges, closure=closure, undirected=undirected)
@@ -251,7 +251,7 @@ class Embedding:
         )
 
     def link_prediction(self, held_out: Any, known: Any, **options: Any) -> Evaluation:
-        """How well edges that were not trained on are ranked: among all nodes but known parents.
+        """How well edges that were not trained on are ranked: among all nodes except known parents.
 
         ``train, held_out = Hierarchy.split()`` makes such edges; ``known`` are those trained on.
         """
@@ -274,7 +274,7 @@ class Embedding:
         if strange:
             more = f" (and {len(strange) - 1:,} more)" if len(strange) > 1 else ""
             raise UserError(
-                f"Expected edges between nodes of the embedding; {strange[0]!r}{more} is none. "
+                f"Expected edges between nodes of the embedding; {strange[0]!r}{more} is not one. "
                 "Evaluate with edges between the nodes that were embedded."
             )
         return torch.from_numpy(rows[h.edges])
@@ -302,7 +302,7 @@ class Embedding:
     # --- on disk ---------------------------------------------------------------------------------
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
-        """Writes the folder; one that holds such files already only if told to."""
+        """Writes the folder; one that already holds such files only with ``overwrite=True``."""
         folder = Path(folder)
         there = [name for name in FILES if (folder / name).exists()]
         if there and not overwrite:
@@ -329,16 +329,16 @@ class Embedding:
         _require_files(folder)
         config, (names, digest) = _read_config(folder), _read_names(folder)
         path = folder / "embedding.safetensors"
-        tensors, about = read_tensors(path, "the tensors of an embedding", "Take another folder.")
+        tensors, about = read_tensors(path, "the tensors of an embedding", "Use another folder.")
         if about.get("nodes", digest) != digest:
-            raise _not_whole(folder, "nodes.txt and embedding.safetensors are of different ones")
+            raise _not_whole(folder, "nodes.txt and embedding.safetensors do not belong together")
         if not {"tangent", "scale"} <= tensors.keys():
-            raise _not_whole(folder, f"{path.name} is of something else")
+            raise _not_whole(folder, f"{path.name} belongs to something else")
         try:
             kind = config["geometry"], config["covariance"]
             return cls(names, tensors["tangent"], tensors["scale"], *kind, config)
         except UserError as error:
-            raise _not_whole(folder, f"its files do not go together ({error})") from None
+            raise _not_whole(folder, f"its files do not belong together ({error})") from None
 
 
 FILES = ("config.json", "nodes.txt", "embedding.safetensors")
@@ -350,7 +350,7 @@ def the_device(device: torch.device | str | None) -> torch.device:
 
 
 def sample_of_sources(edges: Tensor, count: int, seed: int) -> Tensor:
-    """So many children of edges ``(E, 2)``, or all if there are fewer, in increasing order."""
+    """This many children of edges ``(E, 2)``, or all if there are fewer, in increasing order."""
     children = edges[:, 0].unique()
     order = torch.randperm(len(children), generator=torch.Generator().manual_seed(seed))
     return children[order[: _at_least_1(count, "sources")].sort().values]
@@ -399,7 +399,7 @@ def _checked(tangent: Tensor, scale: Tensor, nodes: int, kind: NodeType) -> tupl
 def _not_whole(folder: Path, why: str) -> UserError:
     return UserError(
         f"Expected an embedding in {folder}; {why}. "
-        "Take a folder that `hyperwrap embed` or `Embedding.save` wrote."
+        "Use a folder that `hyperwrap embed` or `Embedding.save` wrote."
     )
 
 
@@ -411,7 +411,7 @@ def _require_files(folder: Path) -> None:
     if missing and begun:
         _read_config(folder)  # it may be a training of something else
         raise UserError(
-            f"Expected an embedding in {folder}; its training has not come to an end. "
+            f"Expected an embedding in {folder}; its training has not finished. "
             "Resume it, with the same edges and options."
         )
     if missing:
@@ -431,7 +431,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
         config = json.loads(content)
         node_type(config["geometry"], config["covariance"])
     except (ValueError, KeyError, TypeError, UserError):
-        raise _not_whole(folder, "its config.json is of something else") from None
+        raise _not_whole(folder, "its config.json belongs to something else") from None
     return config
 
 
@@ -441,7 +441,7 @@ def _read_names(folder: Path) -> tuple[list[str], str]:
     try:
         *names, rest = content.decode().split("\n")
     except UnicodeDecodeError:
-        raise _not_whole(folder, "its nodes.txt is no UTF-8 text") from None
+        raise _not_whole(folder, "its nodes.txt is not UTF-8 text") from None
     if rest:
         raise _not_whole(folder, "its nodes.txt is cut off")
     return names, _digest(content)

@@ -39,7 +39,7 @@ class Nodes(NamedTuple):
     """``(n or 1, ...)``; points have it and do not use it."""
 
     def at(self, nodes: Tensor) -> "Nodes":
-        """Those of some nodes, ``(n, *nodes.shape)``."""
+        """The centres and scales of some nodes, ``(n, *nodes.shape)``."""
         return Nodes(taken(self.h, nodes), taken(self.scale, nodes))
 
 
@@ -50,7 +50,7 @@ def taken(x: Tensor, nodes: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class NodeType(ABC):
-    """A kind of node; `node_type` makes one from what users write."""
+    """A kind of node; `node_type` makes one from its names."""
 
     geometry: Geometry
     covariance: Covariance
@@ -179,7 +179,7 @@ _TYPES: Mapping[Geometry, Mapping[Covariance, type[NodeType]]] = {
 
 
 def node_type(geometry: Geometry = "hyperbolic", covariance: Covariance = "diagonal") -> NodeType:
-    """The type of node that users name so.
+    """The type of node with these names.
 
     Args:
         geometry: ``hyperbolic`` or ``euclidean``.

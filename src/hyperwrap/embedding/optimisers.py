@@ -2,7 +2,7 @@ r"""The updates: Adam in the frames of the nodes, and the paper's AdaGrad.
 
 *Adam.* The gradient of a centre is a vector in its frame, and so is the step, which is taken along
 the geodesic, ``μ ← wrap(μ, δ)``. A centre has one second moment, that of its gradient's length:
-what is learned does not depend on how the axes lie. ``log σ`` gets plain Adam.
+what is learned does not depend on the orientation of the axes. ``log σ`` gets plain Adam.
 
 *AdaGrad* works on the tangent vector ``h`` and on ``s``, ``σ = softplus(s)``, element by element
 (§5.4).
@@ -25,7 +25,7 @@ __all__ = ["AdaGrad", "Adam", "Gradient", "Optimiser"]
 
 
 class Gradient(NamedTuple):
-    """Of all nodes: of the centres, in their frames ``(N, n)``, and of ``log σ``."""
+    """Gradients for all nodes: of the centres, in their frames ``(N, n)``, and of ``log σ``."""
 
     centre: Tensor
     log_scale: Tensor
@@ -42,11 +42,11 @@ class Optimiser(ABC):
 
     @abstractmethod
     def rates(self, step: int, fraction: float) -> list[float]:
-        """The numbers that `update` needs of a step: ``step`` from 1, learning rates × fraction."""
+        """The numbers that `update` needs at a step: ``step`` from 1, learning rates × fraction."""
 
     @abstractmethod
     def update(self, h: Tensor, log_scale: Tensor, grad: Gradient, rates: Tensor) -> None:
-        """One step; leaves the gradients zero."""
+        """Takes one step and zeroes the gradients."""
 
     def hold(self, h: Tensor) -> None:
         """Brings centres that are too far out back to the largest radius."""

@@ -5,10 +5,10 @@ turned, and ``|x|² − d(x, y)² = ⟨(2x, −1), (y, |y|²)⟩`` is one too: i
 are those with the largest inner product, which FAISS finds fast. But FAISS works in float32, and at
 radius 13 the products are sums of numbers of size ``e^26``, so that distances below 9 drown. So
 FAISS only proposes: distances in float64 decide, and a bound on the rounding errors
-says whether a node that was not proposed might be nearer. While one might, more are asked for, and
-in the end all are looked at. With FAISS or without, the answer is the same.
+says whether a node that was not proposed might be nearer. While one might, more are requested, and
+in the end all are checked. With FAISS or without, the answer is the same.
 
-**Energy.** ``KL(a‖c)`` is no function of the distance: a wide node far away may be nearer in it
+**Energy.** ``KL(a‖c)`` is not a function of the distance: a wide node far away may be nearer in it
 than a narrow one close by. So no index of centres can propose; all nodes are scored, by a few
 draws, and the best by as many as are needed.
 """
@@ -38,7 +38,7 @@ _PAIRS = 16  # of draws, for a first look at energies
 
 
 class Found(NamedTuple):
-    """For each node looked from, others and how far they are, nearest first; both ``(q, k)``."""
+    """For each node asked about, others and how far they are, nearest first; both ``(q, k)``."""
 
     nodes: Tensor
     distance: Tensor
@@ -50,7 +50,7 @@ class Index:
     Args:
         h: tangent vectors of the centres, ``(N, n)``.
         geometry: ``hyperbolic`` or ``euclidean``.
-        use_faiss: whether to search with FAISS; by default if it is installed.
+        use_faiss: whether to search with FAISS; by default, if it is installed.
 
     >>> index = Index(torch.tensor([[0.0], [1.0], [3.0]]), "euclidean")
     >>> index.search(torch.tensor([1]), topn=2)
@@ -111,7 +111,7 @@ class Index:
         return Found(proposed.gather(1, nearest.indices), nearest.values), sure
 
     def distances(self, nodes: Tensor, others: Tensor) -> Tensor:
-        """From each of ``nodes (q,)`` to its own ``others (q, k)``, in float64."""
+        """Distances from each of ``nodes (q,)`` to its own ``others (q, k)``, in float64."""
         everyone = Nodes(self.h.T, self.h.T[:1])
         here, there = everyone.at(nodes.unsqueeze(1)), everyone.at(others)
         return -self.kind.scores(here, torch.zeros_like(here.h), there)[0]
@@ -145,7 +145,7 @@ class Index:
         return self.h[nodes].square().sum(1) - distance.square()
 
     def _rounding(self, asked: Tensor) -> Tensor:
-        """What a product may be wrong by in float32: its ``n+1`` terms, and they themselves."""
+        """By how much a product may be wrong in float32: its ``n+1`` terms, and they themselves."""
         terms = asked.shape[1]
         longest = self._stored.norm(dim=1).max()
         return (terms + 3) * 2**-24 * asked.norm(dim=1) * longest
@@ -171,7 +171,7 @@ def shortlist(h: Tensor, log_scale: Tensor, kind: NodeType, node: int, count: in
 
 
 def closest_names(name: str, names: Sequence[str], count: int = 3) -> list[str]:
-    """Names that begin so, in any case of letters, the shortest first; else those spelled alike.
+    """Names that begin like this, ignoring case, the shortest first; else those spelled alike.
 
     >>> closest_names("Dog", ["cat.n.01", "dog.n.01", "dogma.n.01"])
     ['dog.n.01', 'dogma.n.01']

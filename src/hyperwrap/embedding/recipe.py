@@ -1,4 +1,4 @@
-"""How to train an embedding: what was measured to work best, and what the paper did.
+"""How to train an embedding: what was found to work best, and what the paper did.
 
 The values of `Recipe`, of `EUCLIDEAN` and of `POINT` were found by coordinate descent on the nouns
 of WordNet: 100 epochs, n = 5, judged by the MAP of 3,000 random nodes, with the same effort for
@@ -16,7 +16,7 @@ __all__ = ["EUCLIDEAN", "PAPER", "POINT", "Recipe"]
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that decides a training but the graph, the dimension, the kind of node and the seed.
+    """All that decides the training except the graph, the dimension, the kind of node and the seed.
 
     The defaults are for Gaussians in hyperbolic space.
     """
@@ -48,7 +48,7 @@ class Recipe:
     margin: float = 0.0
     radius: float | None = None
     """The largest distance of a centre from the origin; in hyperbolic space never more than 40.
-    That far float32 serves, and a long training in the plane would go on outward without end."""
+    That is as far as float32 serves, and long training in the plane would move outward forever."""
     scale_bounds: tuple[float, float] = (0.01, 10.0)
     """The least and the largest ``σ``: a node without parents would grow without end."""
     initial_spread: float = 0.01
@@ -63,7 +63,7 @@ class Recipe:
                 raise UserError(f"Expected `{name}` ≥ 1; got {getattr(self, name)}.")
 
     def lasting(self, epochs: int) -> "Recipe":
-        """The same for so many epochs; a short training has a short burn-in.
+        """The same for this many epochs; short training has a short burn-in.
 
         >>> Recipe().lasting(50).burn_in
         5

@@ -2,7 +2,7 @@ r"""Training an embedding: batches and the schedule.
 
 An epoch is a permutation of the edges, cut into batches, and batches into groups that share their
 negatives. Several *copies* of the graph train in one program, each with its own start, order and
-noise: they are one graph of disconnected parts, whose negatives are drawn from the own part.
+noise: they are one graph of disconnected parts, whose negatives are drawn from their own part.
 
 A few dozen steps make a *block*: its random numbers are drawn at once, and on a GPU its kernels are
 one recorded graph, replayed.
@@ -62,7 +62,7 @@ def trainer(
         seed: random seed.
         copies: how many graphs to train side by side.
         device: where to train.
-        folder: for a checkpoint, from which an earlier training with the same settings goes on.
+        folder: for a checkpoint, from which earlier training with the same settings continues.
 
     >>> loop = trainer(torch.tensor([[1, 0], [2, 0]]), nodes=3, dim=2, recipe=Recipe(epochs=2))
     >>> [progress.done for progress in loop.run()]
@@ -76,7 +76,7 @@ def trainer(
 
 
 class _Block(NamedTuple):
-    """The batches of some steps, one a row."""
+    """The batches of some steps, one per row."""
 
     edges: Tensor  # (T, 2, G, e)
     negatives: Tensor  # (T, G, k), or (T, G, e) for the hinge
@@ -93,7 +93,7 @@ class EmbeddingTask(Task):
         h: ``(copies·nodes, n)``, the tangent vectors of the centres.
         log_scale: ``(copies·nodes, n or 1)``.
         steps_in_epoch: batches.
-        look: what to measure now and then, if anything: more numbers for the reports.
+        look: what to measure now and then, if anything; it adds numbers to the reports.
         look_every: epochs.
     """
 
@@ -237,7 +237,7 @@ class EmbeddingTask(Task):
         return torch.cat([hard, torch.randint(self.nodes, (*shape, each - parents), **like)], -1)
 
     def rates(self, step: int) -> list[float]:
-        """What the optimiser is told of a step, counted from 1."""
+        """What the optimiser is told about a step, counted from 1."""
         r = self.recipe
         all_steps = r.epochs * self.steps_in_epoch
         fraction = 1 - (step - 1) / all_steps if r.decay else 1.0
@@ -325,7 +325,7 @@ class EmbeddingTask(Task):
 
 
 def _digest(edges: Tensor, weights: Tensor | None) -> str:
-    """What tells one graph from another, as text."""
+    """A text that tells one graph from another."""
     digest = hashlib.sha256(edges.cpu().contiguous().numpy().tobytes())
     if weights is not None:
         digest.update(weights.cpu().contiguous().numpy().tobytes())

@@ -1,4 +1,4 @@
-"""A table of numbers in, coordinates out: the VAE in the manner of scikit-learn.
+"""A table of numbers in, coordinates out: the VAE in scikit-learn style.
 
 The model is `model.VAE`; this file turns tables into tensors and latents into columns. A row is
 placed at the centre ``exp₀(h)`` of its posterior, so ``|h|`` is its distance from the origin, and
@@ -57,8 +57,8 @@ class HyperbolicVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     r"""Coordinates in hyperbolic space for the rows of a table, learned by a VAE.
 
     It takes what scikit-learn takes, NumPy arrays, data frames and sparse matrices, and an AnnData,
-    of which it reads ``X`` and the names of the variables. It goes into a pipeline or a grid
-    search as any transformer does.
+    of which it reads ``X`` and the names of the variables. It works in a pipeline or a grid
+    search like any transformer.
 
     With the Gaussian likelihood, ``log p(x|z) = Σ_j log N(x_j; m_j(z), σ_j²)``: the decoder gives
     the means, and each column has a ``σ_j`` of its own, learned, the same for all rows. The
@@ -87,8 +87,8 @@ class HyperbolicVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         validation_fraction: the share of the rows held back; 0 trains on all and keeps the last
             model.
         device: where to train, "cpu" or "cuda". The fitted model is on the CPU.
-        random_state: a seed, with which the same table gives the same model; or a ``RandomState``
-            of NumPy; or None for NumPy's own. The random numbers of torch are left alone.
+        random_state: a seed, with which the same table gives the same model; or a NumPy
+            ``RandomState``; or None for NumPy's own. The random numbers of torch are left alone.
 
     Attributes:
         model_: the fitted `hw.VAE`, in float64, of the rows ``(x − mean_) / scale_``.
@@ -193,7 +193,7 @@ class HyperbolicVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def transform(self, X: Any) -> Array:
         """The `coordinates` of each row, ``(rows, columns) → (rows, n)`` or ``(rows, n + 1)``.
 
-        In float64 always: the rim of the Poincaré ball is where float32 has no digits left.
+        Always in float64: at the rim of the Poincaré ball float32 has no digits left.
         """
         h = self._tangent(X)
         return (_COORDINATES[self.coordinates](h) if self._hyperbolic else h).numpy()
@@ -274,7 +274,7 @@ class HyperbolicVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if self._hyperbolic and self.coordinates == "poincare" and radius >= 1:
             raise ValueError(
                 f"Expected places inside the unit ball; got one at radius {radius:.6g}. "
-                "To give vectors of any length, use coordinates='tangent'."
+                "For vectors of any length, use coordinates='tangent'."
             )
         return places
 

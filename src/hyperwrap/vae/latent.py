@@ -1,7 +1,7 @@
 """The latent space of a VAE: what the encoder's output means, and what the decoder is given.
 
-`HyperbolicLatent` and `EuclideanLatent` answer the same questions, so that a model is hyperbolic
-or vanilla by this one choice (§4.1):
+`HyperbolicLatent` and `EuclideanLatent` answer the same questions, so this one choice makes a model
+hyperbolic or vanilla (§4.1):
 
 | | prior | posterior from the encoder's output ``(h, s)`` |
 |---|---|---|
@@ -65,7 +65,7 @@ class Latent(nn.Module, ABC):
 
     @property
     def encoder_outputs(self) -> int:
-        """How many numbers the encoder has to give: ``n`` for the centre, the rest for ``Σ``."""
+        """How many numbers the encoder has to return: ``n`` for the centre, the rest for ``Σ``."""
         n = self.n
         return n + {"diagonal": n, "scalar": 1, "full": n * (n + 1) // 2}[self.covariance]
 
@@ -163,10 +163,10 @@ class HyperbolicLatent(Latent):
 
     Args:
         n: the dimension.
-        covariance: of the posterior.
+        covariance: the form of the posterior's covariance.
         coordinates: what the decoder is given: the ``n+1`` ambient coordinates (the paper), the
             ``n`` of the tangent vector at the origin, or those of the Poincaré ball.
-        c: the curvature is ``−c``; with ``learn_c`` it is where learning starts.
+        c: the curvature is ``−c``; with ``learn_c``, where learning starts.
         learn_c: whether ``c`` is a parameter of the model.
 
     >>> HyperbolicLatent(2).rsample(torch.zeros(3, 4)).z.shape

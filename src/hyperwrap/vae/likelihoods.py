@@ -1,4 +1,4 @@
-"""Likelihoods ``p(x|z)``: what the decoder's output means, and how a datum scores under it.
+"""Likelihoods ``p(x|z)``: what the decoder's output means, and how an example scores under it.
 
 A new likelihood is one class. Those of this module also go by a short name, and a saved model
 remembers them by it.
@@ -21,7 +21,7 @@ __all__ = ["LIKELIHOODS", "Bernoulli", "Gaussian", "Likelihood", "likelihood", "
 
 
 class Likelihood(ABC):
-    """What `VAE` asks of ``p(x|z)``; the last ``event_dim`` dimensions are those of a datum."""
+    """What `VAE` asks of ``p(x|z)``; the last ``event_dim`` dimensions are those of an example."""
 
     rescalable: ClassVar[bool] = False
     """Whether to shift and scale the data is no more than a change of units."""
@@ -32,7 +32,7 @@ class Likelihood(ABC):
 
     @abstractmethod
     def log_prob(self, output: Tensor, x: Tensor, event_dim: int) -> Tensor:
-        """``log p(x|z)`` of each datum, from what the decoder makes of ``z``."""
+        """``log p(x|z)`` of each example, from the decoder's output for ``z``."""
 
     @abstractmethod
     def mean(self, output: Tensor, event_dim: int) -> Tensor:
@@ -51,13 +51,13 @@ class Likelihood(ABC):
         return f"{type(self).__name__}({options})"
 
     def recipe(self) -> dict[str, Any] | None:
-        """What `likelihood` makes the same of; None if it is not one of this module."""
+        """What `likelihood` rebuilds it from; None if it is not from this module."""
         known = LIKELIHOODS.get(self.name) is type(self)
         return {"name": self.name, **vars(self)} if known else None
 
 
 def likelihood(given: str | Mapping[str, Any] | Likelihood) -> Likelihood:
-    """The likelihood of a short name or a recipe; one that is made already stays as it is.
+    """The likelihood of a short name or a recipe; a likelihood object is returned as it is.
 
     >>> likelihood("gaussian")
     Gaussian(min_scale=0.001)
@@ -105,7 +105,7 @@ class Bernoulli(Likelihood):
         if low < 0 or high > 1:
             raise UserError(
                 f"Expected values in [0, 1], as the likelihood is {self.name}; got {low:.4g} to "
-                f"{high:.4g}. Scale them, or take the likelihood gaussian."
+                f"{high:.4g}. Scale them, or use the gaussian likelihood."
             )
 
 
@@ -119,7 +119,7 @@ class Gaussian(Likelihood):
 
     Args:
         min_scale: the smallest ``σ``; the default is that of the paper's code. What never changes
-            in the data gets this scale, and then counts more than all else: images with a plain
+            in the data gets this scale, and then outweighs everything else: images with a plain
             background may want more. For pixels in [−1, 1], 1 comes close to a squared error.
     """
 

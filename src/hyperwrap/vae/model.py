@@ -1,4 +1,4 @@
-"""The variational autoencoder, hyperbolic or vanilla by its latent space (§4.1)."""
+"""The variational autoencoder, hyperbolic or vanilla depending on its latent space (§4.1)."""
 
 import json
 from collections.abc import Iterator
@@ -78,7 +78,7 @@ class VAE(nn.Module):
 
     @property
     def stack(self) -> torch.Size:
-        """The shape of the stack of models that this is, ``()`` for one model."""
+        """The shape of the stack of models, ``()`` for one model."""
         shapes = (m.weight.shape[:-2] for m in self.modules() if isinstance(m, Linear))
         return next(shapes, torch.Size())
 
@@ -157,17 +157,17 @@ class VAE(nn.Module):
         encoded = at_least_float32(self.encoder(x))
         if encoded.shape[-1] != self.latent.encoder_outputs:
             raise ValueError(
-                f"Expected {self.latent.encoder_outputs} numbers per datum from the encoder, as "
-                f"the latent space says; got {encoded.shape[-1]}."
+                f"Expected {self.latent.encoder_outputs} numbers per row from the encoder, as "
+                f"the latent space requires; got {encoded.shape[-1]}."
             )
         return encoded
 
     def _require_output(self, output: Tensor, event: torch.Size) -> None:
-        """Raises a `ValueError` if the decoder's output does not describe such a datum."""
+        """Raises a `ValueError` if the decoder's output does not describe such data."""
         wanted, got = self.likelihood.outputs(event), output.shape[output.dim() - len(event) :]
         if got != wanted:
             raise ValueError(
-                f"Expected output of shape {wanted} per datum from the decoder, as the likelihood "
+                f"Expected output of shape {wanted} per row from the decoder, as the likelihood "
                 f"is {self.likelihood.name}; got shape {tuple(got)}."
             )
 
@@ -209,18 +209,18 @@ class VAE(nn.Module):
     ) -> Self:
         """The model that `save` wrote, on the CPU and ready to be used (`eval`).
 
-        What hyperwrap made (`mlp`, `dcgan`, its latents and likelihoods) it makes again; modules
-        of your own have to be given, and get the weights of the file.
+        Whatever hyperwrap made (`mlp`, `dcgan`, its latents and likelihoods) is rebuilt; modules of
+        your own have to be passed, and receive the weights in the file.
 
         Args:
             path: the file, or the folder of a run that holds ``model.safetensors``.
-            encoder: in place of the one that was saved.
+            encoder: replaces the one that was saved.
             decoder: likewise.
             latent: likewise.
             likelihood: likewise.
         """
         path = Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
-        tensors, about = read_tensors(path, "a model", "Take a file that `VAE.save` wrote.")
+        tensors, about = read_tensors(path, "a model", "Use a file that `VAE.save` wrote.")
         networks = {"encoder": encoder, "decoder": decoder}
         given = {**networks, "latent": latent, "likelihood": likelihood}
         try:
@@ -233,7 +233,7 @@ class VAE(nn.Module):
         except (KeyError, TypeError, ValueError):
             raise UserError(
                 f"Expected a model in {path}; it is another kind of file. "
-                "Take a file that `VAE.save` wrote."
+                "Use a file that `VAE.save` wrote."
             ) from None
         _load_weights(model, tensors, path)
         return model.eval()
@@ -262,14 +262,14 @@ def _require_samples(num_samples: int) -> None:
 
 
 def _part(config: dict[str, Any], name: str, given: Any, path: Path) -> Any:
-    """A part of a saved model: as given, or made again."""
+    """A part of a saved model: as given, or rebuilt."""
     recipe = config[name]
     if given is not None:
         return given
     if recipe is None:
         raise UserError(
-            f"Expected `{name}`, as that of the model in {path} was not made by hyperwrap; "
-            f"got None. Give it: VAE.load(path, {name}=...)."
+            f"Expected `{name}`, as the one saved in {path} was not made by hyperwrap; "
+            f"got None. Pass it: VAE.load(path, {name}=...)."
         )
     make = {"latent": _latent, "likelihood": likelihoods.likelihood}.get(name, rebuilt)
     return make(recipe)
@@ -295,7 +295,7 @@ def _load_weights(model: VAE, tensors: dict[str, Tensor], path: Path) -> None:
     own = {name: t.shape for name, t in model.state_dict().items()}
     if own != {name: t.shape for name, t in tensors.items()}:
         raise UserError(
-            f"Expected {path} to be of this model; its parameters have other names or shapes. "
-            "Give the modules that it was saved with."
+            f"Expected {path} to hold this model; its parameters have other names or shapes. "
+            "Pass the modules that it was saved with."
         )
     model.load_state_dict(tensors)

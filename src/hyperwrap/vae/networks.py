@@ -23,7 +23,7 @@ class Network(nn.Sequential):
     """Layers made by a function of this module.
 
     Attributes:
-        recipe: what `rebuilt` makes the same layers of; None if a part is not known here by name.
+        recipe: what `rebuilt` makes the same layers from; None if a part has no name here.
         event: the shape of a datum; dimensions before it are folded into one batch, as layers for
             images want it. None leaves that to the layers.
         folded: some of the layers, and a function of them and their input that does the same as
@@ -50,7 +50,7 @@ class Network(nn.Sequential):
         return y.unflatten(0, batch) if batch else y.squeeze(0)
 
     def steps(self, *, fold: bool) -> list[Callable[[Tensor], Tensor]]:
-        """What the network does one after the other: the layers, those of `folded` in one."""
+        """What the network does in order: the layers, those of `folded` in one."""
         steps: list[Callable[[Tensor], Tensor]] = list(self)
         if fold and self.folded is not None:
             where, together = self.folded
@@ -69,7 +69,7 @@ def _in_float32(step: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def rebuilt(recipe: Mapping[str, Any]) -> Network:
-    """The network of a recipe, with weights of its own."""
+    """The network of a recipe, with its own weights."""
     options = dict(recipe)
     return _MAKERS[options.pop("network")](**options)
 
@@ -78,7 +78,7 @@ def rebuilt(recipe: Mapping[str, Any]) -> Network:
 
 
 class Linear(nn.Module):
-    """``x @ W + b``, for one model or a stack of them that share nothing but the call.
+    """``x @ W + b``, for one model or a stack that shares nothing but the call.
 
     With ``stack=(m,)`` the weights are ``(m, inputs, outputs)`` and act on ``(m, batch, inputs)``,
     or on ``(batch, inputs)`` seen by all. Several seeds then train in one program.
@@ -157,7 +157,7 @@ def dcgan(
 ) -> tuple[Network, Network]:
     """Encoder and decoder of images ``(channels, height, width)``, those of §5.3 (Breakout).
 
-    Three times the encoder halves height and width, and the decoder doubles them:
+    The encoder halves height and width three times, and the decoder doubles them:
 
     - encoder: ``3×3 → 16``, ``4×4/2 → 32``, ``3×3 → 32``, ``4×4/2 → 64``, ``3×3 → 64``,
       ``4×4/2 → 64``, linear; leaky ReLU .2, batch normalisation with γ = .1 but after the first
@@ -166,14 +166,14 @@ def dcgan(
 
     Points of the hyperboloid go into the decoder as they are up to radius 10, the largest norm that
     the paper looks at, and those beyond as the point at 10 in the same direction (see `_Reach`;
-    where the curvature is learned, 10 is as it begins).
+    where the curvature is learned, 10 is at its initial value).
 
     Weights start ``N(0, .02²)``, drawn with torch's generator.
 
     Args:
         latent: the latent space, which says how many numbers go out and in.
         shape: the shape of an image; height and width divisible by 8.
-        likelihood: what the VAE has; it says how many channels the decoder gives.
+        likelihood: that of the VAE; it says how many channels the decoder returns.
         last_slope: the slope below 0 of the ReLU before the last layer. The paper has 0; but all
             that the decoder says goes through its two channels, and at large learning rates both
             may die.
@@ -273,7 +273,7 @@ def _doubled(inputs: int, outputs: int) -> nn.ConvTranspose2d:
 
 
 def _normalised(layer: nn.Conv2d | nn.ConvTranspose2d, gamma: float = 1.0) -> list[nn.Module]:
-    """The layer and batch normalisation, which takes away whatever bias the layer may have."""
+    """The layer and batch normalisation, which removes any bias the layer may have."""
     layer.register_parameter("bias", None)
     norm = nn.BatchNorm2d(layer.out_channels)
     nn.init.constant_(norm.weight, gamma)
@@ -281,7 +281,7 @@ def _normalised(layer: nn.Conv2d | nn.ConvTranspose2d, gamma: float = 1.0) -> li
 
 
 def _started(network: Network) -> Network:
-    """The network with weights ``N(0, .02²)`` and biases 0, laid out as GPUs like it best."""
+    """The network with weights ``N(0, .02²)`` and biases 0, in the memory layout GPUs prefer."""
     for layer in network:
         if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
             nn.init.normal_(layer.weight, std=0.02)

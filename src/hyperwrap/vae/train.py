@@ -1,4 +1,4 @@
-"""Training a VAE: what `training.Loop` needs to know of it.
+"""Training a VAE: what `training.Loop` needs to know about it.
 
 `trainer` gives a loop that can be killed at any moment and resumed. A stack of models (see
 `networks.Linear`) trains in one program: the loss is the sum over the stack, so each model gets
@@ -36,7 +36,7 @@ _SETTLING = 100  # batches
 
 @dataclass(frozen=True)
 class Training:
-    """How to train; a checkpoint can be resumed with the same settings only."""
+    """How to train; a checkpoint can only be resumed with the same settings."""
 
     steps: int
     learning_rate: float = 1e-3
@@ -78,8 +78,8 @@ def trainer(
     """A loop that trains a model in place, on the device where the model is.
 
     Each report has the means since the last one of ``elbo``, ``reconstruction`` and ``kl``: a
-    number of one model, a list of a stack. At a report, and after training, the model is in the
-    mode for use (`nn.Module.eval`).
+    number for one model, a list for a stack. At a report, and after training, the model is in
+    evaluation mode (`nn.Module.eval`).
 
     Args:
         model: what to train.
@@ -293,8 +293,8 @@ class _Fitting(Task):
 class Shuffled:
     """Batches of the rows of ``data``, ``(batch, *event)``, in a new order every epoch.
 
-    The order depends on nothing but the seed and the epoch. Several seeds give ``(seeds, batch,
-    *event)``, each in its own order. What is left over at the end of an epoch waits for another.
+    The order depends only on the seed and the epoch. Several seeds give ``(seeds, batch,
+    *event)``, each in its own order. Rows left over at the end of an epoch are skipped.
 
     >>> batches = Shuffled(torch.arange(6.0).view(6, 1), batch=3, seed=0)
     >>> torch.cat([batches(0), batches(1)]).flatten().sort().values

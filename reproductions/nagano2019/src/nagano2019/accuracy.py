@@ -42,7 +42,7 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Both ways of computing the same densities at one radius."""
+    """Both methods, for the same densities at one radius."""
 
     radius: float
     hyperwrap: Accuracy
@@ -52,7 +52,7 @@ class Comparison:
 def measuring(
     seed: int, radii: Sequence[float] = RADII
 ) -> Generator[Progress, None, list[Comparison]]:
-    """The accuracy of both, in float32, at each radius."""
+    """The accuracy of both methods, in float32, at each radius."""
     generator, found = torch.Generator().manual_seed(seed), []
     for radius in radii:
         found.append(_compare(radius, *points(radius, generator)))
@@ -115,7 +115,7 @@ def rows(comparisons: Sequence[Comparison]) -> list[Row]:
 
 
 def figure(comparisons: Sequence[Comparison]) -> Figure:
-    """Error against radius, for both."""
+    """Error against radius, for both methods."""
     errors = {
         "hyperwrap": _arrays([each.hyperwrap for each in comparisons]),
         "textbook formulas": _arrays([each.textbook for each in comparisons]),

@@ -1,11 +1,11 @@
 """Single cells in two dimensions: does the distance from the origin follow the stage?
 
 The data are the mouse embryos and the blood cells of `data.cells`. A `HyperbolicVAE` with its own
-defaults and its Euclidean twin, the same but for the geometry, place the cells in two dimensions,
-without their labels. Beside them: factor analysis, which is the linear model with the same noise,
-in two dimensions as well, and the genes themselves, standardised.
+defaults and its Euclidean twin, the same except for the geometry, place the cells in two
+dimensions, without their labels. Beside them: factor analysis, which is the linear model with the
+same noise, in two dimensions as well, and the genes themselves, standardised.
 
-Each seed shuffles the cells and holds back one fifth after the other; everything is measured on
+Each seed shuffles the cells and holds back each fifth in turn; everything is measured on
 the fifth held back, and a number of a seed is the mean over its five. With the latents ``z`` of
 the cells held back, and ``d`` the distance of the geometry:
 
@@ -76,7 +76,7 @@ REMARK = """\
 
 @dataclass(frozen=True)
 class Protocol:
-    """How much of it, unless a test is in a hurry."""
+    """How much of everything, unless a test is in a hurry."""
 
     seeds: int = 5
     folds: int = 5
@@ -106,7 +106,7 @@ _COLUMNS = {_MOUSE: ("LL gain", "origin", "2-cell", "stage"), _BLOOD: ("kind",)}
 
 
 def config(seed: int, protocol: Protocol = PROTOCOL) -> dict[str, Any]:
-    """What decides a run."""
+    """The settings that decide a run."""
     return {"seed": seed, **asdict(protocol)}
 
 
@@ -150,7 +150,7 @@ def reproducing(
 def _counted(
     work: Generator[Progress, None, dict[Any, Outcome]], total: int
 ) -> Generator[Progress, None, dict[Any, Outcome]]:
-    """One bar for all, as there are so many: how many are done."""
+    """One bar for all models, as there are many: how many are done."""
     done: set[str] = set()
     while True:
         try:

@@ -163,7 +163,7 @@ def mass(law: WrappedNormal) -> float:
 
 
 def mass_errors() -> list[Row]:
-    """How far the laws of each figure are from mass 1, at most."""
+    """How far the laws of each figure are from mass 1 at worst."""
     named = {"Figure 3": FIGURE_3, "Appendix B": APPENDIX_B}
     return [
         Row(name, "mass error", max(abs(mass(example.law()) - 1) for example in examples))

@@ -89,7 +89,7 @@ def _mark(marker: str, size: float, edge: float, color: str, **look: Any) -> dic
 
 
 def _around(width: float, color: str) -> dict[str, Any]:
-    """A seam, so that a mark or a text stands out."""
+    """A rim, so that a mark or a text stands out."""
     return {"path_effects": [withStroke(linewidth=width, foreground=color)]}
 
 
@@ -154,7 +154,7 @@ def _square(x: float, y: float, side: float) -> tuple[float, float, float, float
 
 
 def _set_ticks(axes: Axes, ticks: Sequence[float]) -> None:
-    """These and no others, on a scale that is not linear."""
+    """Sets these ticks and no others, on a scale that is not linear."""
     axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
     axes.minorticks_off()
 
@@ -286,8 +286,8 @@ def errors_by_radius(
 ) -> Figure:
     """Error against radius on a log scale, with the rounding ``unit`` as the line to reach.
 
-    Of each name the largest error at each radius (NaN where nothing was finite), and the share that
-    is not finite: that has no place on the scale, and stands in a strip above it.
+    For each name, the largest error at each radius (NaN where nothing was finite), and the share
+    that is not finite: that has no place on the scale, and is shown in a strip above it.
     """
     with matplotlib.rc_context(_STYLE | _CHART):
         figure = Figure(figsize=(4.6, 3.1), layout="constrained")
@@ -516,7 +516,7 @@ def image_grid(images: Array, *, columns: int) -> Figure:
 
 
 def _tiled(images: Array, across: int, *, seam: int = 0) -> Array:
-    """One picture of all, ``across`` in a row; seams of so many pixels are 1, empty places 0."""
+    """One picture of all, ``across`` in a row; seams of this many pixels are 1, empty places 0."""
     down = -(-len(images) // across)
     _, height, width = images.shape
     canvas = np.full(
@@ -647,7 +647,7 @@ class GameOnDisc:
 
 
 def game_on_disc(game: GameOnDisc, *, side: float = 0.2) -> Figure:
-    """Screens of a game at their places, framed in the colour of its points; a dot a frame."""
+    """Screens of a game at their places, framed in the colour of its points; one dot per frame."""
     norm = Normalize(0, max(1, game.points.max()))
     colours = matplotlib.colormaps[_DEPTHS](norm(game.points))
     with _page(6.9, 6.1) as figure:

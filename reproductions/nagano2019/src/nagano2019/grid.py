@@ -1,9 +1,9 @@
-r"""One grid of cells: an experiment measures what its folder lacks, and tables are of all it holds.
+r"""One grid of cells: an experiment measures what its folder lacks and tabulates all it holds.
 
-A `Cell` is one place of a table: what trains in one program, and all its seeds where they train
+A `Cell` is one place of a table: what trains in one program, with all its seeds where they train
 stacked. A finished cell is ``cells/<file>.json`` (what decides it, its scores, where they come
 from) and, where it has tensors, ``cells/<file>.safetensors``. While it is measured, its checkpoint
-is in ``cells/<file>/``: killed, it goes on from there.
+is in ``cells/<file>/``: if killed, it continues from there.
 
 An experiment is then a protocol, the numbers of the paper, how to measure a cell, a table and
 figures::
@@ -42,7 +42,7 @@ __all__ = ["Cell", "Outcome", "Result", "finish", "row", "run_cells"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a cell came to.
+    """The outcome of a cell.
 
     Attributes:
         scores: numbers by name, or lists of them; in the file, and so in a table, None stands for
@@ -51,8 +51,8 @@ class Outcome:
         device: where it was measured.
         seconds: how long that took, earlier attempts that were killed included. `run_cells` fills
             it in.
-        commit: of the code, if it ran from a checkout.
-        versions: of whatever can change a number.
+        commit: that of the code, if it ran from a checkout.
+        versions: those of whatever can change a number.
     """
 
     scores: Mapping[str, Any]
@@ -73,11 +73,11 @@ class Cell(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What a person calls it; no two cells of a folder have the same."""
+        """A name for people; no two cells of a folder share one."""
 
     @property
     def file(self) -> str:
-        """The name in characters that any file system takes, without an ending."""
+        """The name in characters that any file system accepts, without an extension."""
         return re.sub(r"[^A-Za-z0-9.]+", "-", self.name).strip("-")
 
     @abstractmethod
@@ -102,16 +102,16 @@ def run_cells(
     others: Callable[[Mapping[str, Any]], C] | None = None,
     processes: int = 1,
 ) -> Generator[Progress, None, dict[C, Outcome]]:
-    """Measures those of the cells that the folder of the run lacks.
+    """Measures those cells that are missing from the folder of the run.
 
     Finished cells of other settings are a `UserError` before anything is measured.
 
     Args:
-        run: owns the folder; all cells in it agree in its config.
+        run: owns the folder; all cells in it share its config.
         cells: those wanted.
         others: makes a cell of the settings in a file, so that finished cells that are not wanted
-            now are in the result, too. Without it they are left alone.
-        processes: how many cells to measure at a time. If several, each has a process of its own
+            now are in the result, too. Without it they are ignored.
+        processes: how many cells to measure at once. If several, each has its own process
             with one thread.
 
     Returns:
@@ -139,7 +139,7 @@ def run_cells(
 
 
 def _measuring(cell: Cell, config: Mapping[str, Any], folder: Path) -> Iterator[Progress]:
-    """Measures one cell and writes what came of it; its reports get its name."""
+    """Measures one cell and writes the outcome; its reports get its name."""
     own = folder / cell.file
     start, saved = time.perf_counter() - _spent(own), time.perf_counter()
     work = cell.measure(own)
@@ -168,7 +168,7 @@ def _spent(folder: Path) -> float:
 
 
 def _settings(cell: Cell, config: Mapping[str, Any]) -> dict[str, Any]:
-    """As they read after a way through JSON, so that they can be compared with what was kept."""
+    """The settings as JSON returns them, so that they can be compared with what was kept."""
     return json.loads(json.dumps({**config, **cell.settings()}))
 
 
@@ -209,7 +209,7 @@ def _read(
         outcome = Outcome(**content)
         cell = others(settings) if wanted is None and others is not None else wanted
         if cell is None or cell.file != path.stem:
-            raise ValueError("it is that of another cell")
+            raise ValueError("it belongs to another cell")
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(
             f"Expected a finished cell in {path}; it cannot be read ({error}). {_REMOVE}"
@@ -261,7 +261,7 @@ def _start(
 
 
 def _give_next(ours: Any, waiting: Iterator[int]) -> bool:
-    """Tells a process which cell to measure; whether there was one left."""
+    """Tells a process which cell to measure; returns whether there was one left."""
     i = next(waiting, None)
     if i is not None:
         ours.send(i)
@@ -273,14 +273,14 @@ def _receive(ours: Any) -> Progress | None:
     try:
         message = ours.recv()
     except EOFError:
-        raise RuntimeError("Expected a measured cell; the process that had it died.") from None
+        raise RuntimeError("Expected a measured cell; the process measuring it died.") from None
     if isinstance(message, UserError):
         raise message
     return message
 
 
 def _work(cells: Sequence[Cell], config: Mapping[str, Any], folder: Path, theirs: Any) -> None:
-    """What a process does until it is ended, or nobody is left to report to."""
+    """What a process does until it is ended, or there is nobody left to report to."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # that is for the one who started us
     torch.set_num_threads(1)
     try:

@@ -1,6 +1,6 @@
 r"""Tables 2 and 4 and the figures of §5.2: VAEs of MNIST, vanilla and hyperbolic.
 
-The data are images of two colours (`data.mnist`). Encoder and decoder have one hidden layer of 500
+The data are images in two colours (`data.mnist`). Encoder and decoder have one hidden layer of 500
 and tanh, ``784 → 500 → (h, s)`` and ``z → 500 → 784``; diagonal ``Σ``, Bernoulli likelihood,
 ``β = 1``, one sample; Adam 1e-3, batches of 100; ``n = 2, 5, 10, 20``; 5 seeds.
 
@@ -8,15 +8,15 @@ Two protocols, each the same for both geometries:
 
 - *as in the paper*: 150,000 steps at a constant learning rate, and the last model is evaluated.
 - *ours*: 50,000 steps, the learning rate falling linearly to 0 over the second half. Every 2,500
-  steps the log-likelihood of the validation images is estimated with 20 samples, and of each seed
+  steps the log-likelihood of the validation images is estimated with 20 samples, and for each seed
   the model that did best there is evaluated.
 
 ELBO and log-likelihood of the test images come from the same 500 samples of ``q(z|x)``:
 ``mean log w`` and ``log mean w``, ``w = p(x|z)p(z)/q(z|x)``.
 
 A third column, *more*, is ours with a full ``Σ`` and the importance-weighted bound of 8 samples,
-again for both geometries, and with the tangent vector at the origin as what the hyperbolic decoder
-is given.
+again for both geometries, and with the tangent vector at the origin as input to the hyperbolic
+decoder.
 
 All seeds of one geometry and dimension train stacked in one program. Each has its own order of the
 images in each epoch, which depends on the seed and the epoch alone.
@@ -108,7 +108,7 @@ MORE = replace(
 
 @dataclass(frozen=True)
 class Scale:
-    """What all protocols share: the paper's values, unless somebody is in a hurry."""
+    """What all protocols share: the paper's values, unless time is short."""
 
     dims: tuple[int, ...] = (2, 5, 10, 20)
     seeds: int = 5
@@ -128,7 +128,7 @@ QUICK = Scale(dims=(2, 5), seeds=2, test_samples=100, points=1_000, comparable=F
 
 
 def quick(protocol: Protocol) -> Protocol:
-    """The same kind of protocol, minutes long on a CPU."""
+    """The same kind of protocol, taking minutes on a CPU."""
     every = None if protocol.select_every is None else 250
     return replace(protocol, label=f"{protocol.label}, quick", steps=1_000, select_every=every)
 
@@ -165,12 +165,12 @@ class Lab:
         return self.data.train.device
 
     def config(self) -> dict[str, Any]:
-        """What all groups of a folder agree in."""
+        """What all groups in a folder have in common."""
         sizes = [len(part) for part in self.data]
         return {"seed": self.seed, "scale": asdict(self.scale), "images": sizes}
 
     def groups(self, protocols: Sequence[Protocol]) -> "list[Group]":
-        """In the order of the table."""
+        """The groups in the order of the table."""
         return [
             Group(p, geometry, n, self)
             for p in protocols
@@ -185,7 +185,7 @@ def reproducing(
 ) -> Generator[Progress, None, Result]:
     """Trains, scores and draws into the folder of the run, which has the config of the lab.
 
-    Table and figures are of all groups in the folder.
+    The table and figures cover all groups in the folder.
     """
 
     def stored(settings: Mapping[str, Any]) -> Group:
@@ -250,7 +250,7 @@ class Group(Cell):
         return VAE(encoder, decoder, latent)
 
     def measure(self, folder: Path) -> Generator[Progress, None, Outcome]:
-        """Of each seed what the selected model is worth on the test images; the first model."""
+        """How well the selected model of each seed does on the test images; the first model."""
         lab, scale, p = self.lab, self.lab.scale, self.protocol
         with seeded(lab.seed, lab.device):
             model = self.vae(stack=(scale.seeds,)).to(lab.device)

@@ -1,4 +1,4 @@
-"""``G(μ, Σ)`` composed from the paper's formulas as printed, to compare accuracy and speed with.
+"""``G(μ, Σ)`` composed from the paper's formulas as printed, as a yardstick for accuracy and speed.
 
 Correct on paper, and what most libraries do: ``α = −⟨μ,z⟩``, ``arccosh``, ``z − αμ``, transport,
 each a subtraction of numbers of size ``e^{2R}``. It has the guards that a careful reader of the

@@ -12,7 +12,7 @@ over all 32,385 pairs. *With noise*, each ``z_i`` comes from one noisy draw of i
 
 All seeds of one model train stacked in one program on one thread. The models are shared
 among processes, one per core: matrices this small gain little from a second thread, and lose a lot
-where another program wants the core. Every model sees the same noise, that of its seed.
+when another program wants the core. Every model sees the same noise, that of its seed.
 """
 
 import os
@@ -85,7 +85,7 @@ _FIGURE_C1 = ("vanilla β=0.1", "vanilla β=1", "vanilla β=2", "vanilla β=3", 
 
 @dataclass(frozen=True)
 class Protocol:
-    """The paper's, unless a test is in a hurry."""
+    """The paper's protocol, unless a test is in a hurry."""
 
     depth: int = 8
     hidden: int = 100
@@ -99,7 +99,7 @@ PROTOCOL = Protocol()
 
 
 def config(seed: int, protocol: Protocol = PROTOCOL) -> dict[str, Any]:
-    """What decides a run."""
+    """The settings that decide a run."""
     return {"seed": seed, **asdict(protocol)}
 
 
@@ -170,7 +170,7 @@ class _Cell(Cell):
 
 
 def correlations(model: Model, z: Tensor, depth: int) -> Tensor:
-    """Of distances between latents with those in the tree, ``(seeds, nodes, d) → (seeds,)``."""
+    """Correlations of latent distances with those in the tree, ``(seeds, nodes, d) → (seeds,)``."""
     distances = model.latent().distance(z.unsqueeze(-2), z.unsqueeze(-3))
     return distance_correlation(distances, tree.hamming(tree.nodes(depth)))
 
@@ -194,7 +194,7 @@ def figures(latents: Mapping[str, Mapping[str, Tensor]], depth: int) -> dict[str
 
 
 def panel(model: Model, clean: Tensor, noisy: Tensor, depth: int) -> TreePanel:
-    """A tree as it is drawn, its edges geodesics."""
+    """A tree as it is drawn, with geodesics as edges."""
     parents, t = tree.parents(depth), torch.linspace(0, 1, 33)
     edges = model.latent().geodesic(clean[parents, None], clean[1:, None], t)
     return TreePanel(

@@ -2,8 +2,8 @@ r"""Tables 3, 5 and 6: the nouns of WordNet, each a distribution (§5.4, Appendi
 
 The graph is the transitive closure of the hypernyms. Kinds of node: Gaussians in hyperbolic and in
 Euclidean space, with a diagonal ``Σ`` (Tables 3 and 5) or one ``σ`` (Table 6, which the paper calls
-unit variance), and points in hyperbolic space, ranked by distance: what Nickel & Kiela do, the
-reference of Table 5. ``n = 5, 10, 20, 50, 100``.
+unit variance), and points in hyperbolic space, ranked by distance: as in Nickel & Kiela, the
+reference in Table 5. ``n = 5, 10, 20, 50, 100``.
 
 Two recipes:
 
@@ -51,7 +51,7 @@ _DIMS = (5, 10, 20, 50, 100)
 
 @dataclass(frozen=True)
 class Kind:
-    """What a node is, a row of the tables, with MAP and rank of the paper for each n."""
+    """What a node is: a row of the tables, with the paper's MAP and rank for each n."""
 
     name: str
     family: Literal["euclidean", "hyperbolic", "point"]
@@ -123,7 +123,7 @@ class Scale:
     )
     """For our recipe, by n, which are also the dimensions to do."""
     seeds: Mapping[int, int] = field(default_factory=lambda: {20: 3, 100: 1})
-    """For our recipe, by the largest n that has so many."""
+    """For our recipe, by the largest n that has this many."""
     paper_seeds: int = 1
     paper_dims: tuple[int, ...] = (5, 10)
     paper_epochs: int = 1003
@@ -158,7 +158,7 @@ class Lab:
 
     @classmethod
     def of(cls, scale: Scale, *options: Any) -> "Lab":
-        """With the graph of the scale."""
+        """The lab with the graph of the scale."""
         return cls(getattr(wordnet, scale.graph)().closure(), scale, *options)
 
     @property
@@ -166,7 +166,7 @@ class Lab:
         return torch.tensor(self.graph.edges)
 
     def config(self) -> dict[str, Any]:
-        """What all groups of a folder agree in."""
+        """What all groups in a folder have in common."""
         digest = hashlib.sha256(self.edges.numpy().tobytes()).hexdigest()[:12]
         size = f"{len(self.graph.edges):,} edges of {len(self.graph):,} nodes ({digest})"
         return {
@@ -183,7 +183,7 @@ class Lab:
         tables: Sequence[str] = tuple(_TABLES),
         recipes: Sequence[str] = ("ours",),
     ) -> "list[Group]":
-        """In the order of the tables. Points train our way only."""
+        """The groups in the order of the tables. Points only train our way."""
         usual = {"ours": tuple(self.scale.epochs), "paper": self.scale.paper_dims}
         found = [
             Group(recipe, kind, n, self)
@@ -195,8 +195,8 @@ class Lab:
         ]
         if not found:
             raise UserError(
-                "Expected something to train; got none of the tables' rows. Points stand in the "
-                "table of diagonal covariances, and have no recipe of the paper."
+                "Expected something to train; got none of the tables' rows. Points are in the "
+                "table of diagonal covariances, and the paper has no recipe for them."
             )
         return _ordered(found)
 
@@ -204,7 +204,7 @@ class Lab:
 def reproducing(run: Run, lab: Lab, wanted: "Sequence[Group]") -> Generator[Progress, None, Result]:
     """Trains, evaluates and draws into the folder of the run, which has the config of the lab.
 
-    Table and figure are of all groups in the folder.
+    The table and figure cover all groups in the folder.
     """
 
     def stored(settings: Mapping[str, Any]) -> Group:

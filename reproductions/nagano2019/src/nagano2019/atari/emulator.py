@@ -1,15 +1,15 @@
 """Several games of Breakout side by side, in ale-py's vectorised emulator.
 
 A step is four frames of the console with one action held down; its screen is the brighter of the
-last two frames, grey, 84×84, and a player sees the newest four of a ball. Those from before it
-are black: else what is seen just before a ball is lost, and worth nothing, would look like what
-is seen just after, before a new ball is served, and a learner would hardly mind. A game lasts
-five lives and at most 30 minutes (108,000 frames), and begins with 0 to 29 frames of doing nothing,
-as many as its seed says. There are no sticky actions, the points are those of the console, and a
+last two frames, grey, 84×84, and a player sees the newest four of a ball. Those from before it are
+black: otherwise what is seen just before a ball is lost, and worth nothing, would look like what is
+seen just after, before a new ball is served, and a learner would hardly care. A game lasts five
+lives and at most 30 minutes (108,000 frames), and begins with 0 to 29 frames of doing nothing, as
+many as its seed dictates. There are no sticky actions, the points are those of the console, and a
 lost life does not end a game.
 
 After a lost life, and at the beginning, the ball has to be served: `Games` itself presses "fire"
-in the next step, whatever was asked for, so that no player can wait forever for a ball.
+in the next step, whatever was asked for, so that no player waits forever for a ball.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ _BACK = np.arange(STACK - 1, -1, -1)  # how many steps ago each of the four was 
 
 @dataclass(frozen=True)
 class Step:
-    """What a step of all games gave; each array has one entry per game."""
+    """What a step of all games returned; each array has one entry per game."""
 
     screens: NDArray[np.uint8]
     """The newest four of this ball, the oldest first: ``(count, 4, 84, 84)``."""

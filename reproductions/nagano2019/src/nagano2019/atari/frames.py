@@ -1,7 +1,7 @@
 """The frames of a player's games: `collecting` plays and writes them to a file, `read` reads it.
 
-The player sees the screen, then acts, and with probability ε a random key takes the place of what
-it chose. A frame is a screen of 80 × 80 grey pixels (two are cropped on each side of
+The player sees the screen, then acts, and with probability ε a random key replaces its
+choice. A frame is a screen of 80 × 80 grey pixels (two are cropped on each side of
 the player's 84 × 84) with the points and lives of its game at that moment. A game is all its
 frames from the first screen to the one on which it is over. Games are taken in order until there
 are as many frames as asked for, and the last one is cut there; `Frames.split` gives 80, 10 and 10 %
@@ -10,7 +10,7 @@ of the frames, in order (§5.3).
 Game k is decided by (seed, k) alone: they give the emulator its seed and ε its random numbers.
 So a collection that was killed and resumed ends with the same bytes. Eight games are played side by
 side, always in batches of eight, and game k is always row k mod 8: not even the rounding in a
-network can tell what is played beside a game.
+network depends on what is played beside a game.
 
 The file is safetensors: ``packed``, for each game one XZ stream after the other of its screens
 (uint8), points (int32, little-endian) and lives (int8); ``bytes`` and ``lengths``, the bytes and
@@ -52,11 +52,11 @@ _SLOTS = 8
 _FORMAT = 1
 _PRESET = 2  # of XZ: 1.9 MB and 6 s for 100,000 frames, as against 1.9 MB and 98 s with 6
 _COLLECT = "hyperwrap breakout collect"
-_ANOTHER = f"Take a file that `{_COLLECT}` wrote."
+_ANOTHER = f"Use a file that `{_COLLECT}` wrote."
 
 
 class Acts(Protocol):
-    """Who plays, identified by its ``name`` or by the weights of its ``network``."""
+    """A player, identified by its ``name`` or by the weights of its ``network``."""
 
     def act(self, screens: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Actions ``(games,)`` for stacks of screens ``(games, 4, 84, 84)``."""
@@ -136,10 +136,10 @@ def collecting(
 ) -> Generator[Progress, None, bool]:
     """Plays until there are as many frames as asked for, and writes them to ``path``.
 
-    Returns whether there was anything to do: a file with these very frames is left as it is, one
+    Returns whether there was anything to do: a file with exactly these frames is left as it is, one
     with others is a `UserError`. Until all games are played, those that are finished are in a
-    folder beside the file, ``path`` with ``.games`` at its end: a collection that was killed goes
-    on from there.
+    folder beside the file, ``path`` with ``.games`` appended: a collection that was killed
+    continues from there.
     """
     path, settings = Path(path), origin(player, frames, seed=seed, epsilon=epsilon)
     if path.exists():
@@ -175,7 +175,7 @@ def _progress(finished: Mapping[int, "_Packed"], running: list["_Game"], frames:
 def _parts(
     finished: Mapping[int, "_Packed"], running: list["_Game"], frames: int
 ) -> "list[_Packed] | None":
-    """The games that make up so many frames, the last one cut; None if they are not there yet.
+    """The games that make up this many frames, the last one cut; None if some are still missing.
 
     The last one need not be over, but all before it must.
     """
@@ -224,14 +224,14 @@ class _Packed(NamedTuple):
 
 
 def _unpacked(content: bytes) -> _Record:
-    """What was packed; a `ValueError` if it is not whole."""
+    """What was packed; a `ValueError` if it is incomplete."""
     try:
         plain = lzma.decompress(content)
     except (lzma.LZMAError, EOFError):
         plain = b""
     count, rest = divmod(len(plain), SIDE * SIDE + 4 + 1)
     if rest or not count:
-        raise ValueError("it is not whole")
+        raise ValueError("it is incomplete")
     ends = (SIDE * SIDE * count, (SIDE * SIDE + 4) * count)
     return _Record(
         np.frombuffer(plain, np.uint8, ends[0]).reshape(count, SIDE, SIDE),
@@ -254,7 +254,7 @@ def _kept(path: Path) -> _Packed:
 
 
 class _Game:
-    """A game while it is played."""
+    """A game in progress."""
 
     def __init__(self, seed: int, number: int) -> None:
         emulator, keys = np.random.SeedSequence((seed, number)).spawn(2)
@@ -298,7 +298,7 @@ class _Playing:
         self._begin(np.ones(_SLOTS, bool))
 
     def step(self) -> list[_Game]:
-        """Plays one step of every game; those that are over give way to the next and come out."""
+        """Plays one step of every game; finished ones are returned and replaced by the next."""
         chosen = self._player.act(self._screens)
         pairs = zip(self.running, chosen.tolist(), strict=True)
         step = self._games.step(np.array([game.press(a, self._epsilon) for game, a in pairs]))
@@ -345,7 +345,7 @@ def _write(path: Path, games: list[_Packed], settings: dict[str, Any]) -> None:
 
 
 def about(path: str | PathLike[str]) -> dict[str, Any]:
-    """What a file of frames says of them; none is unpacked."""
+    """What a file of frames says about them; none is unpacked."""
     return _open(Path(path))[1]
 
 
@@ -363,7 +363,7 @@ def read(path: str | PathLike[str]) -> Frames:
         try:
             screens[rows], points[rows], lives[rows] = _unpacked(packed[end - size : end])
         except ValueError:
-            raise _not_ours(path, "it is not whole") from None
+            raise _not_ours(path, "it is incomplete") from None
     game = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     step = np.concatenate([np.arange(length, dtype=np.int32) for length in lengths])
     return Frames(screens, points, game, step, lives, said)
@@ -377,7 +377,7 @@ def _open(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except (KeyError, ValueError, TypeError):
         said = {}
     if said.get("version") != _FORMAT or tensors.keys() != {"packed", "bytes", "lengths"}:
-        raise _not_ours(path, "it holds something else, or is of another version of hyperwrap")
+        raise _not_ours(path, "it holds something else, or comes from another version of hyperwrap")
     return tensors, said
 
 

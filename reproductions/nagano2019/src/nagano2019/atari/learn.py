@@ -9,10 +9,10 @@ games. While the emulator plays a step, the device learns from the `Replay`:
 
 with a reward of 1 for each brick. Z̄ is a return as the moving average of the network has it, so Y
 is one, too; shared out to the values that the network knows, it is what the network should say of
-(s_t, a_t), by cross-entropy. Half of the screens are mirrored, with left for right among the
-actions: the game stays the same. The moving average also plays, and it is the player that is saved.
-The number of updates per step of the games follows from ``ratio``, how often each moment is learned
-from. On a GPU the updates of a step are one CUDA graph.
+(s_t, a_t), by cross-entropy. Half of the screens are mirrored, with left and right swapped among
+the actions: the game stays the same. The moving average also plays, and it is the player that is
+saved. The number of updates per step of the games follows from ``ratio``, how often each moment is
+learned from. On a GPU the updates of a step are one CUDA graph.
 
 The replay is not in the checkpoint: a resumed learner first refills some of it by playing.
 """
@@ -84,7 +84,7 @@ class Learning:
 def learn(
     learner: "Learner", folder: str | PathLike[str], minutes: float
 ) -> Generator[Progress, None, list[int]]:
-    """Learns for at most so many minutes, then writes ``player.safetensors`` and lets it play.
+    """Learns for at most this many minutes, then writes ``player.safetensors`` and lets it play.
 
     A checkpoint in the folder is resumed. Returns the points of the player's games.
     """
@@ -144,7 +144,7 @@ class Learner(Task):
 
     @property
     def updates(self) -> int:
-        """How many updates of the network are behind us."""
+        """How many updates of the network have been made."""
         return int(next(iter(self.optimizer.state.values()))["step"])
 
     def identity(self) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class Learner(Task):
         return torch.where(torch.rand_like(self._explore) < self._explore, drawn, best)
 
     def _remember(self, step: Step) -> None:
-        """What came of the actions, and the new screens, into the replay.
+        """Stores the results of the actions, and the new screens, in the replay.
 
         A step that only began a new game is an end, too: it follows a screen without a future.
         """
@@ -288,12 +288,12 @@ class Learner(Task):
 
 
 def _laid_out(screens: Tensor) -> Tensor:
-    """With the channels last, as a GPU convolves fastest."""
+    """With the channels last, which GPUs convolve fastest."""
     return screens.contiguous(memory_format=torch.channels_last)
 
 
 def mirrored(screens: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-    """One time in two mirrored, with left for right among the actions.
+    """Mirrored half of the time, with left and right swapped among the actions.
 
     Screens are those of two moments for each action, all first ones first.
     """

@@ -37,7 +37,7 @@ _ADVICE = "Train one with: hyperwrap breakout learn"
 class _Norm(nn.GroupNorm):
     """Normalises all channels and pixels together, where the channels lie last in memory.
 
-    torch's own takes a copy with the channels first, and the next convolution one back.
+    torch's own makes a copy with the channels first, and the next convolution copies it back.
     """
 
     def __init__(self, channels: int) -> None:
@@ -83,11 +83,11 @@ class QNetwork(nn.Sequential):
             last.bias.copy_((-2 * self.atoms).repeat(len(ACTIONS)))
 
     def logits(self, screens: Tensor) -> Tensor:
-        """Of the return after each action, ``(count, 4, 51)``."""
+        """Logits of the return after each action, ``(count, 4, 51)``."""
         return super().forward(screens).unflatten(-1, (len(ACTIONS), ATOMS))
 
     def mean(self, logits: Tensor) -> Tensor:
-        """Of the return with these logits, ``(..., 51)``."""
+        """The mean of the return with these logits, ``(..., 51)``."""
         # Not a matrix product, which a GPU may round to ten bits.
         return (logits.softmax(-1) * self.atoms).sum(-1)
 

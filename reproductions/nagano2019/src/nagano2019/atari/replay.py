@@ -5,7 +5,7 @@ screens from before the newest ball are black, as they are in `Games`.
 
 All games move in step, so a moment t is the same for all, and lies in place t mod length of a
 ring. The action, the reward and whether something ended there belong to the screen that they
-follow. A lost life is an end, as is that of the game.
+follow. A lost life is an end, and so is the end of the game.
 """
 
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ class Replay:
     def see(self, frames: Tensor, new_ball: Tensor) -> None:
         """The next moment: a screen of each game, ``(games, 84, 84)``, bytes.
 
-        ``new_ball``, ``(games,)``, says of which games it is the first of a ball.
+        ``new_ball``, ``(games,)``, says for which games it is the first of a ball.
         """
         here, last = self.seen % self.length, (self.seen - 1) % self.length
         self._frames[:, here] = frames.flatten(1)
@@ -59,7 +59,7 @@ class Replay:
         self._seen.fill_(self.seen)
 
     def follow(self, actions: Tensor, rewards: Tensor, ended: Tensor) -> None:
-        """What was done after the screens last seen, and what came of it, ``(games,)`` each."""
+        """What was done after the latest screens, and the result, ``(games,)`` each."""
         here = (self.seen - 1) % self.length
         self._action[:, here] = actions
         self._reward[:, here] = rewards
@@ -70,7 +70,7 @@ class Replay:
     def draw(self, count: int, n: int) -> tuple[Tensor, Tensor]:
         """Games and moments, ``(count,)`` each, drawn evenly from those that are whole.
 
-        Their four screens are there still, and so is what happened in the n steps after them. At
+        Their four screens are still there, and so is what happened in the n steps after them. At
         least n + 1 moments have to have been seen.
         """
         first = (self._seen - self.length + STACK - 1).clamp(min=0)

@@ -1,13 +1,13 @@
-"""Radius against points: correlations, and how sure of them the games make us.
+"""Radius against points: correlations, and how certain the games make them.
 
-Frames of one game are alike. So what is drawn to see how a correlation varies is not frames but
+Frames of one game are alike. So to see how a correlation varies we draw not frames but
 games: as many as there are, with replacement, each with all its frames (the bootstrap). Models are
 taken as they are; how much they vary is seen by training with several seeds.
 
 The interval of a correlation ``r`` is ``tanh(atanh r ± t s)``, that of a difference ``d`` is
 ``d ± t s``, with ``s`` the standard deviation of ``atanh r`` or ``d`` over such drawings, times
 ``√(G/(G − 1))`` for ``G`` games, and ``t`` Student's with ``G − 1`` degrees of freedom. How often
-such intervals hold the truth was measured with games drawn from 76 that were played: in 94 % of
+such intervals contain the truth was measured with games drawn from 76 that were played: in 94 % of
 cases and more for a difference, in 75 % and more for a correlation.
 """
 
@@ -24,7 +24,7 @@ RESAMPLES = 10_000
 
 
 class Interval(NamedTuple):
-    """An interval of 95 %; NaN with fewer than two games."""
+    """A 95 % interval; NaN with fewer than two games."""
 
     low: float
     high: float
@@ -43,7 +43,7 @@ def pearson(a: NDArray[np.generic], b: NDArray[np.generic]) -> float:
 def interval(
     radii: Sequence[Array], points: NDArray[np.generic], game: NDArray[np.integer], seed: int
 ) -> Interval:
-    """Of the mean correlation of several models' ``radii (T,)`` with ``points (T,)``."""
+    """Interval of the mean correlation of several models' ``radii (T,)`` with ``points (T,)``."""
     z = np.arctanh(_mean(radii, points))
     apart = _apart(np.arctanh(_resampled(radii, points, game, seed)), game)
     return Interval(np.tanh(z - apart).item(), np.tanh(z + apart).item())
@@ -56,7 +56,7 @@ def difference(
     game: NDArray[np.integer],
     seed: int,
 ) -> Interval:
-    """Of ``a``'s mean correlation less ``b``'s, both with the same games each time."""
+    """Interval of ``a``'s mean correlation less ``b``'s, both with the same games each time."""
     d = _mean(a, points) - _mean(b, points)
     drawn = _resampled(a, points, game, seed) - _resampled(b, points, game, seed)
     apart = _apart(drawn, game)

@@ -47,7 +47,7 @@ _POINTS, _RATIO = "points of the game so far", "remaining-block ratio"
 
 
 def figures(found: Mapping[Model, Outcome], lab: Lab, seed: int) -> dict[str, Figure]:
-    """By name; for each smallest scale those of the models that can be compared."""
+    """Figures by name; for each smallest scale, those of the models that can be compared."""
     drawn = {"wall_check": wall_check(lab.played)}
     for min_scale, group in groups(found).items():
         suffix = "" if min_scale == MIN_SCALE else f"_scale_{min_scale:g}"
@@ -57,7 +57,7 @@ def figures(found: Mapping[Model, Outcome], lab: Lab, seed: int) -> dict[str, Fi
 
 
 def _figures(group: _Group, test: Frames, seed: int) -> dict[str, Figure]:
-    """Of all models of each geometry, or of the first of each where it is one model's."""
+    """Figures of all models of each geometry, or of the first where a figure shows one model."""
     first = {geometry: next(iter(models.items())) for geometry, models in group.items()}
     vaes = {geometry: model.trained(outcome) for geometry, (model, outcome) in first.items()}
     radii = {geometry: _numpy(outcome, "radii") for geometry, (_, outcome) in first.items()}
@@ -179,7 +179,7 @@ def game(radii: Array, test: Frames) -> Figure:
 
 
 def _ticks(most: float) -> list[float]:
-    """Round numbers up to the most, two to five of them.
+    """Round numbers up to the largest, two to five of them.
 
     >>> _ticks(1.4), _ticks(7.2)
     ([0.5, 1.0], [2.0, 4.0, 6.0])
@@ -190,8 +190,8 @@ def _ticks(most: float) -> list[float]:
 
 
 def longest_game(test: Frames) -> int:
-    """Of the games that the test frames have the beginning of, that with the most points; if there
-    is none, that with the most frames.
+    """Of the games whose beginning is in the test frames, the one with the most points; if there
+    is none, the one with the most frames.
     """
     whole = test.game[test.step == 0]
     if not len(whole):
@@ -207,7 +207,7 @@ def _places(radii: Array, s: float) -> Array:
 
 
 def _apart(path: Array) -> NDArray[np.int64]:
-    """Those of frames evenly apart that do not overlap the ones before, nor the last."""
+    """Evenly spaced frames that overlap neither the ones before nor the last."""
     candidates = _evenly(len(path), _THUMBNAILS)[::-1]
     shown: list[int] = []
     for i in candidates:

@@ -1,4 +1,4 @@
-"""The models of the experiment: how they are trained, and what they are worth."""
+"""The models of the experiment: how they are trained, and how good they are."""
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, fields
@@ -45,7 +45,7 @@ _REPORTS = 50  # at least, of a training
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of everything: the paper's values, unless somebody is in a hurry."""
+    """How much of everything: the paper's values, unless time is short."""
 
     frames: int = FRAMES
     epochs: int = 300
@@ -59,7 +59,7 @@ class Scale:
     directions: int = 1_000
     """In which the norms are swept."""
     further: int = 4
-    """Of the further games one frame in so many: those between are like it."""
+    """Keep one in this many frames of the further games: those between look alike."""
     comparable: bool = True
     """Whether the paper's numbers belong beside these."""
 
@@ -81,7 +81,7 @@ QUICK = Scale(
 class Lab:
     """What all models of a run share.
 
-    Frames are megabytes in a file and hundreds in memory: they are read when they are wanted, and
+    Frames are megabytes in a file and hundreds in memory: they are read when they are needed, and
     a process that is sent a lab reads them itself.
     """
 
@@ -131,7 +131,7 @@ class Lab:
 
 @dataclass(frozen=True)
 class Model(Cell):
-    """One training: of a geometry and a seed, with the smallest scale that a pixel may have."""
+    """One training run: a geometry and a seed, with the smallest scale that a pixel may have."""
 
     geometry: str
     seed: int
@@ -152,14 +152,14 @@ class Model(Cell):
         return {"model": own}
 
     def vae(self) -> VAE:
-        """Untrained, the same for the same seed."""
+        """An untrained model, the same for the same seed."""
         latent = EuclideanLatent(_N) if self.geometry == "vanilla" else HyperbolicLatent(_N)
         with seeded(self.seed):
             networks = dcgan(latent, last_slope=_LAST_SLOPE)
         return VAE(*networks, latent, Gaussian(self.min_scale), _BETA)
 
     def trained(self, outcome: Outcome) -> VAE:
-        """The model that came to this, on the CPU."""
+        """The model with this outcome, on the CPU."""
         vae, kept = self.vae(), outcome.tensors
         vae.load_state_dict({name: kept[f"model.{name}"] for name in vae.state_dict()})
         return vae.eval()
@@ -196,7 +196,7 @@ class Model(Cell):
         try:
             yield from loop.run()
         except DivergedError as diverged:
-            raise UserError(f"{self.name}: {diverged.seen} Take another seed.") from None
+            raise UserError(f"{self.name}: {diverged.seen} Use another seed.") from None
 
     def _measured(self, vae: VAE) -> Outcome:
         lab, first = self.lab, self.lab.train[:1]
@@ -248,7 +248,7 @@ def scale_label(min_scale: float) -> str:
 
 
 def groups(found: Mapping[Model, Outcome]) -> dict[float, dict[str, dict[Model, Outcome]]]:
-    """What can be compared: by the smallest scale, the models of each geometry, by seed."""
+    """Models that can be compared: by smallest scale, those of each geometry, by seed."""
     sets: dict[float, dict[str, dict[Model, Outcome]]] = {}
     for model in sorted(found, key=_place):
         group = sets.setdefault(model.min_scale, {})

@@ -1,4 +1,4 @@
-"""The run: games are played, models trained, and tables and figures made of all in the folder."""
+"""The run: games are played, models trained, and tables and figures made from all in the folder."""
 
 from collections.abc import Generator, Mapping
 from dataclasses import asdict, replace
@@ -26,7 +26,7 @@ _GAMES = ("frames", "further")  # files of frames; where we play, the second has
 def config(
     seed: int, scale: Scale = FULL, given: Mapping[str, Path] | None = None
 ) -> dict[str, Any]:
-    """What all models of a folder agree in; the arguments are those of `reproducing`.
+    """What all models in a folder have in common; the arguments are those of `reproducing`.
 
     Further games that are the same as the others are a `UserError`.
     """
@@ -54,9 +54,9 @@ def reproducing(
     device: torch.device | str = "cpu",
     processes: int = 1,
 ) -> Generator[Progress, None, Result]:
-    """Trains what the folder of the run lacks, of each seed one model of each geometry.
+    """Trains what the folder of the run lacks: for each seed, one model of each geometry.
 
-    Table and figures are of all models in the folder.
+    Tables and figures cover all models in the folder.
 
     Args:
         run: has the `config` of the same arguments.
@@ -66,7 +66,7 @@ def reproducing(
         min_scale: the smallest scale of a pixel.
         seeds: how many models of each geometry, if not as many as the scale says.
         device: where to train.
-        processes: how many models to train at a time, each in a process of its own.
+        processes: how many models to train at once, each in its own process.
     """
     seed, files = run.config["seed"], dict(given or {})
     for i, name in enumerate(_GAMES):

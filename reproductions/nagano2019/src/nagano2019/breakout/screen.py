@@ -1,22 +1,22 @@
-"""What a screen of Breakout shows: how much of the wall is left, and what the points say of that.
+"""What a screen of Breakout shows: how much of the wall is left, and what the points say about it.
 
 On the console's screen of 210 × 160 pixels the wall takes the lines 57 to 92 and the columns 8 to
 151: 6 rows of 18 blocks, 6 × 8 pixels each. Scaled to 84 × 84 and with two pixels cropped on each
 side that is 20.8 to 35.2 downward and 2.2 to 77.8 across. The region ``R`` is all pixels that lie
 wholly inside: rows 21 to 34, columns 3 to 76, 1036 of them.
 
-On a start screen the grey of ``R`` is 121.9 in the mean and 85 in its darkest blocks, those of the
+On a start screen the grey of ``R`` is 121.9 on average and 85 in its darkest blocks, those of the
 lowest row; the background has 0. The threshold is half that mean, 61. Where scaling blurred the
-edges of blocks, about as much is lost by it as is won. All of the full wall is above it. So the
+edges of blocks, about as much is lost as is gained. All of the full wall is above it. So the
 *remaining-block ratio* of a screen, the share of ``R`` above the threshold divided by that of the
 full wall, is that share itself. The ball, where it is in ``R``, adds less than .01.
 
-A screen that is black or grey all over has a ratio as well, but is none of the game's. What tells
-is the field around the wall. Its sides, the two outermost columns left and right, always have grey
-142 in the rows 36 to 69, and between them, columns 3 to 76, all but the ball is black, above the
-wall in the rows 11 to 19 and below it in the rows 36 to 69. The *ratio of the field* is the share
-of the sides above the threshold, times the share of what is black above the wall that is not, times
-that below it: at least .99 on a screen of the game.
+A screen that is black or grey all over has a ratio as well, but is not from the game. What tells
+them apart is the field around the wall. Its sides, the two outermost columns left and right, always
+have grey 142 in the rows 36 to 69, and between them, columns 3 to 76, all but the ball is black,
+above the wall in the rows 11 to 19 and below it in the rows 36 to 69. The *ratio of the field* is
+the share of the sides above the threshold, times the share of what is black above the wall that is
+not, times that below it: at least .99 on a screen of the game.
 
 The score, and how many balls are left, stand in digits in the rows 0 to 3, above the field.
 """
@@ -92,8 +92,8 @@ def blocks_left(
 ) -> NDArray[np.float64]:
     """How many blocks stand in each frame, ``(T,)``, counted by what each hit gave.
 
-    Points that come between two frames are those of the fewest blocks that give so many. NaN where
-    that cannot be told: in a game whose first frame is not there, and between two walls, when
+    Points that come between two frames are those of the fewest blocks that give that many. NaN
+    where that cannot be told: in a game whose first frame is not there, and between two walls, when
     there is either none or a new one.
 
     >>> blocks_left(np.array([0, 1, 1, 12]), np.zeros(4, int), np.arange(4))

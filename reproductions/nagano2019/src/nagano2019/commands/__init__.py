@@ -1,4 +1,4 @@
-"""The commands of this building: `hyperwrap demo`, `reproduce …` and `breakout …`."""
+"""The commands of this package: `hyperwrap demo`, `reproduce …` and `breakout …`."""
 
 import typer
 
@@ -6,7 +6,7 @@ __all__ = ["register"]
 
 
 def register(main: typer.Typer) -> None:
-    """Adds them to the program; hyperwrap calls this by an entry point."""
+    """Adds them to the program; hyperwrap calls this through an entry point."""
     from nagano2019.commands.breakout import breakout
     from nagano2019.commands.reproduce import demo, reproduce
 

@@ -31,7 +31,7 @@ _Player = Annotated[
     ),
 ]
 _Epsilon = Annotated[
-    float, typer.Option(min=0, max=1, help="How often a random key is pressed instead.")
+    float, typer.Option(min=0, max=1, help="Probability of pressing a random key instead.")
 ]
 
 
@@ -48,14 +48,14 @@ def collect(
 ) -> None:
     """Play games and keep every frame: 100,000 take minutes on 2 cores, and 2 MB.
 
-    If it was stopped, the same command goes on with the games that are missing.
+    If it was stopped, run the same command again to play the missing games.
     """
     who = Player.load(player)
     with resumable(context), one_thread():
         work = data.collecting(output, who, frames, seed=seed, epsilon=epsilon)
         new = show.follow(work, unit="frames")
     if not new:
-        show.line(f"{output} has these frames already and stays as it is.")
+        show.line(f"{output} already has these frames; nothing was changed.")
         return
     show.table(_score(data.about(output)["points"]))
     show.wrote(output)
@@ -96,11 +96,11 @@ def learn(
         float, typer.Option(min=0.01, help="Time limit of this call, in minutes.")
     ] = 25,
     steps: Annotated[
-        int, typer.Option(min=1, help="Steps of all games together.")
+        int, typer.Option(min=1, help="Total steps, over all games.")
     ] = Learning.steps,
     games: Annotated[int, typer.Option(min=1, help="Games played side by side.")] = Learning.games,
     length: Annotated[
-        int, typer.Option(min=64, help="Screens of each game in memory, 7 KB each.")
+        int, typer.Option(min=64, help="Screens kept in memory per game, 7 KB each.")
     ] = Learning.length,
     seed: Seed = 0,
     device: Device = None,
@@ -109,7 +109,7 @@ def learn(
     """Learn to play, on a GPU."""
     where = the_device(device)
     if where.type == "cpu":
-        show.line("Note: on a CPU this takes too long to be of use.", show.errors)
+        show.line("Note: on a CPU this takes too long to be useful.", show.errors)
     settings = Learning(steps=steps, games=games, length=length, seed=seed)
     run = Run(output, "hyperwrap breakout learn", asdict(settings), resume=resume)
     with resumable(context):
@@ -133,8 +133,8 @@ _Further = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Frames of further games, played with another seed, to measure correlations in: the "
-        "test frames are of few games. By default, these are played, too.",
+        help="Frames of further games, played with another seed, to measure correlations: the "
+        "test frames come from only a few games. By default, these are played too.",
     ),
 ]
 
@@ -147,12 +147,12 @@ def reproduce_breakout(
     device: Device = None,
     resume: Resume = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A short look, minutes on a CPU; not the numbers.")
+        bool, typer.Option("--quick", help="A quick look, minutes on a CPU; not the full run.")
     ] = False,
     frames: _Frames = None,
     further: _Further = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Models of each geometry; 3 by default.")
+        int | None, typer.Option(min=1, help="Models per geometry; 3 by default.")
     ] = None,
     min_scale: Annotated[
         float,
@@ -163,13 +163,13 @@ def reproduce_breakout(
         ),
     ] = 1e-3,
     processes: Annotated[
-        int, typer.Option(min=1, help="Models to train at a time, each in its own process.")
+        int, typer.Option(min=1, help="Models to train at once, each in its own process.")
     ] = 1,
 ) -> None:
-    """§5.3 and Appendix C.3: VAEs of the frames of Breakout; radius and points.
+    """§5.3 and Appendix C.3: VAEs of Breakout frames; radius and points.
 
-    With --resume it trains only the models that the folder lacks, also with another number of seeds
-    or another smallest scale. Tables and figures are of all models in the folder.
+    With --resume, only the models missing from the folder are trained; the number of seeds and the
+    smallest scale may change. Tables and figures cover all models in the folder.
     """
     from nagano2019 import breakout as experiment
 
@@ -179,7 +179,7 @@ def reproduce_breakout(
     config = experiment.config(seed, scale, given)
     run = Run(output, "hyperwrap reproduce breakout", config, resume=resume)
     if where.type == "cpu" and not quick:
-        show.line("Note: on a CPU this takes days; --quick is a short look.", show.errors)
+        show.line("Note: on a CPU this takes days; use --quick for a short run.", show.errors)
     work = experiment.reproducing(
         run, scale, given, min_scale=min_scale, seeds=seeds, device=where, processes=processes
     )

@@ -24,23 +24,23 @@ reproduce = typer.Typer(help="Reproduce a table or figure of the paper.", no_arg
 
 Quick = Annotated[
     bool,
-    typer.Option("--quick", help="Take a short look, minutes on a CPU; not the numbers."),
+    typer.Option("--quick", help="A quick look, minutes on a CPU; not the full run."),
 ]
 
 
 def followed(
     context: typer.Context, run: Run, work: "Generator[Progress, None, Result]", unit: str = "steps"
 ) -> None:
-    """Runs an experiment under progress bars and shows what came of it."""
+    """Runs an experiment under progress bars and shows the result."""
     with resumable(context):
         found = show.follow(work, unit=unit)
     show.results(run, *found)
 
 
 def note_on_speed(device: torch.device, quick: bool) -> None:
-    """Says what to expect, where a GPU is wanted and there is none."""
+    """Says what to expect when there is no GPU for work that needs one."""
     if device.type == "cpu" and not quick:
-        show.line("Note: on a CPU this takes days; --quick is a short look.", show.errors)
+        show.line("Note: on a CPU this takes days; use --quick for a short run.", show.errors)
 
 
 def demo(
@@ -163,15 +163,15 @@ def wordnet(
     ] = None,
     kind: Annotated[
         list[_Family] | None,
-        typer.Option(help="Gaussians in either space, or points. Can be repeated."),
+        typer.Option(help="Kind of node: Gaussians in either space, or points. Can be repeated."),
     ] = None,
     covariance: Annotated[
         list[_Covariance] | None,
-        typer.Option(help="Tables 3 and 5 (diagonal), or 6 (scalar). Can be repeated."),
+        typer.Option(help="Covariance: Tables 3 and 5 (diagonal) or 6 (scalar). Can be repeated."),
     ] = None,
     recipe: Annotated[
         Literal["ours", "paper", "both"],
-        typer.Option(help="How to train: what we found to work best, or as in the paper."),
+        typer.Option(help="Recipe for training: the one we found to work best, or the paper's."),
     ] = "ours",
     seeds: Annotated[
         int | None,

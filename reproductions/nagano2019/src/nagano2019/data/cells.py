@@ -1,13 +1,13 @@
-"""Two tables of single cells, each with a label a cell that no model is trained on.
+"""Two tables of single cells, each with one label per cell that no model is trained on.
 
 | | cells × genes | labels | file |
 |---|---|---|---|
 | `mouse_embryo` | 428 × 48 | the stage: 2, 4, 8, 16, 32 or 64 cells | ``guo_norm.rda`` of destiny |
 | `blood` | 700 × 765 | 10 kinds of cell | ``10x_pbmc68k_reduced.h5ad`` of scanpy |
 
-The mouse embryos are those of Guo et al. (2010), qPCR of 48 genes, as the R package destiny of
-Bioconductor holds them, normalised by housekeeping genes: 19, 23, 43, 75, 109 and 159 cells of the
-six stages. The blood is a part of the 68,000 cells of 10x Genomics that comes with scanpy, already
+The mouse embryos are those of Guo et al. (2010), qPCR of 48 genes, as they are in Bioconductor's R
+package destiny, normalised by housekeeping genes: 19, 23, 43, 75, 109 and 159 cells of the six
+stages. The blood is a part of the 68,000 cells of 10x Genomics that comes with scanpy, already
 log-normalised and scaled. Licences are those of destiny (GPL-2) and scanpy (BSD-3); neither file
 comes with hyperwrap.
 """
@@ -87,7 +87,7 @@ def read_expression_set(path: str | PathLike[str]) -> Cells:
 
 
 def _without_warnings(function: Callable[..., Any], *arguments: Any) -> Any:
-    """R's classes are read as what they are made of, and a warning each says so."""
+    """R's classes are read as the parts they consist of, with a warning for each."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return function(*arguments)
@@ -129,7 +129,7 @@ def read_h5ad(content: bytes, name: str) -> Cells:
 
 
 def _read(name: str, reader: Callable[[], T]) -> T:
-    """What the reader finds. A file that is not what it should be fails in any way it likes."""
+    """What the reader finds. A wrong or broken file may raise any kind of error."""
     try:
         return reader()
     except Exception as error:

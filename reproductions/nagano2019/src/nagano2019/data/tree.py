@@ -1,8 +1,8 @@
 """The binary tree of §5.1: nodes as binary vectors whose Hamming distance is the graph distance.
 
 Depth 8: 255 nodes in 255 dimensions; coordinate ``j`` of node ``i`` is 1 if ``j`` is ``i`` or one
-of its ancestors. Nodes are numbered level by level, so the parent of ``i`` is ``(i − 1)//2``. All
-32,385 pairs have the Hamming distance of their distance in the tree.
+of its ancestors. Nodes are numbered level by level, so the parent of ``i`` is ``(i − 1)//2``. For
+all 32,385 pairs the Hamming distance is the distance in the tree.
 """
 
 import torch
@@ -12,7 +12,7 @@ __all__ = ["depths", "flipped", "hamming", "nodes", "parents"]
 
 
 def parents(depth: int = 8) -> Tensor:
-    """The parent of each node but the root, ``(2^depth − 2,)``.
+    """The parent of each node except the root, ``(2^depth − 2,)``.
 
     >>> parents(3)
     tensor([0, 0, 1, 1, 2, 2])
@@ -44,7 +44,7 @@ def nodes(depth: int = 8) -> Tensor:
 
 
 def flipped(x: Tensor, p: float = 0.1) -> Tensor:
-    """``x`` with every coordinate flipped with probability ``p``, drawn afresh."""
+    """``x`` with every coordinate flipped with probability ``p``, drawn again at every call."""
     return (x - (torch.rand_like(x) < p).to(x.dtype)).abs()
 
 
