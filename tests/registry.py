@@ -1,8 +1,11 @@
 """A registry of laws, which every property in the suite runs over: a new case costs one line."""
 
+import inspect
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import update_wrapper
+from itertools import product
 from typing import Any
 
 import torch
@@ -17,6 +20,34 @@ from torch.distributions import (
 )
 
 import hyperwrap as hw
+
+Test = Callable[..., None]
+
+
+def for_each(**grid: Iterable[Any]) -> Callable[[Test], Test]:
+    """Runs a test for every combination of these arguments, with the same random seed each time.
+
+    One test, where `pytest.mark.parametrize` would make hundreds; a failure names its combination.
+    """
+    combinations = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+    def decorate(test: Test) -> Test:
+        def run(*args: Any, **fixtures: Any) -> None:
+            for given in combinations:
+                torch.manual_seed(0)
+                try:
+                    test(*args, **fixtures, **given)
+                except Exception as error:
+                    error.add_note(f"with {', '.join(f'{k}={v}' for k, v in given.items())}")
+                    raise
+
+        signature = inspect.signature(test)
+        left = [p for name, p in signature.parameters.items() if name not in grid]
+        update_wrapper(run, test).__signature__ = signature.replace(parameters=left)  # pyright: ignore
+        return run
+
+    return decorate
+
 
 # --- Σ in the forms that WrappedNormal takes ----------------------------------------------------
 

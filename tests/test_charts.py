@@ -8,6 +8,7 @@ import pytest
 import reference
 import torch
 from reference import Number, Vector, mp
+from registry import for_each
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -112,8 +113,7 @@ def some_points(n: int, c: float, count: int = 20, radius: float = 2.5) -> Tenso
 # --- round trips and distances ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("c", CURVATURES)
-@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@for_each(c=CURVATURES, n=[1, 2, 3, 5], chart=CHARTS.values())
 def test_there_and_back(chart: Chart, n: int, c: float):
     x = some_points(n, c)
     y = chart.to(x, c=c)
@@ -122,8 +122,7 @@ def test_there_and_back(chart: Chart, n: int, c: float):
     torch.testing.assert_close(chart.to(chart.back(y, c=c), c=c), y)
 
 
-@pytest.mark.parametrize("c", CURVATURES)
-@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@for_each(c=CURVATURES, n=[1, 2, 3, 5], chart=CHARTS.values())
 def test_the_closed_form_distance_of_the_chart_is_the_distance(chart: Chart, n: int, c: float):
     x = some_points(n, c)
     first, second = x[: len(x) // 2], x[-(len(x) // 2) :]
@@ -133,7 +132,7 @@ def test_the_closed_form_distance_of_the_chart_is_the_distance(chart: Chart, n: 
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=0)
 
 
-@pytest.mark.parametrize("c", CURVATURES)
+@for_each(c=CURVATURES, chart=CHARTS.values())
 def test_charts_match_the_textbook_map(chart: Chart, c: float):
     x = some_points(3, c)
     expected = reference.over_rows(
@@ -142,7 +141,7 @@ def test_charts_match_the_textbook_map(chart: Chart, c: float):
     torch.testing.assert_close(chart.to(x, c=c), expected, rtol=1e-13, atol=1e-15)
 
 
-@pytest.mark.parametrize("c", CURVATURES)
+@for_each(c=CURVATURES)
 def test_images_lie_in_the_chart(c: float):
     x = some_points(3, c, radius=6.0)
     assert (charts.to_poincare(x, c=c).norm(dim=-1) < 1 / math.sqrt(c)).all()
@@ -168,15 +167,14 @@ def gram(f: Callable[[Tensor], Tensor], y: Tensor) -> Tensor:
     return j.mT @ (eta[:, None] * j)
 
 
-@pytest.mark.parametrize("c", CURVATURES)
-@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@for_each(c=CURVATURES, n=[1, 2, 3, 5], chart=CHARTS.values())
 def test_log_volume_is_half_the_log_determinant_of_the_metric(chart: Chart, n: int, c: float):
     y = chart.to(some_points(n, c), c=c)
     metric = gram(lambda t: chart.back(t, c=c), y)
     torch.testing.assert_close(chart.log_volume(y, c=c), metric.logdet() / 2, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("c", CURVATURES)
+@for_each(c=CURVATURES)
 def test_poincare_and_halfspace_are_conformal(c: float):
     x = some_points(3, c)
     eye = torch.eye(3, dtype=F64)
@@ -195,7 +193,7 @@ def test_poincare_and_halfspace_are_conformal(c: float):
     )
 
 
-@pytest.mark.parametrize("c", CURVATURES)
+@for_each(c=CURVATURES, chart=CHARTS.values())
 def test_the_derivatives_of_there_and_back_are_inverse_to_each_other(chart: Chart, c: float):
     """Also at the origin and on the axes, where a chart may change formulas."""
     y = chart.to(some_points(3, c), c=c)
@@ -206,7 +204,7 @@ def test_the_derivatives_of_there_and_back_are_inverse_to_each_other(chart: Char
     torch.testing.assert_close(there @ back, eye, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("at", [[0.3, -0.2], [0.0, 0.0], [0.4, 0.0], [0.0, 0.4]], ids=str)
+@for_each(at=[[0.3, -0.2], [0.0, 0.0], [0.4, 0.0], [0.0, 0.4]], chart=CHARTS.values())
 def test_first_and_second_derivatives_reach_points_and_curvature(chart: Chart, at: list[float]):
     s = torch.tensor(at, dtype=F64, requires_grad=True)
     c = torch.tensor(0.7, dtype=F64, requires_grad=True)
@@ -253,8 +251,7 @@ def gauss_legendre(count: int) -> tuple[Tensor, Tensor]:
     return (nodes + 1) / 2, vectors[0].square()
 
 
-@pytest.mark.parametrize("c", CURVATURES)
-@pytest.mark.parametrize("name", ["poincare", "klein", "halfspace"])
+@for_each(c=CURVATURES, name=["poincare", "klein", "halfspace"])
 def test_a_density_given_in_a_chart_has_mass_one(name: str, c: float):
     chart = CHARTS[name]
     tril = torch.tensor([[0.35, 0.0], [0.2, 0.3]], dtype=F64) / math.sqrt(c)
@@ -268,7 +265,7 @@ def test_a_density_given_in_a_chart_has_mass_one(name: str, c: float):
 # --- float32 and large radii --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("radius", [0.0, 1.0, 5.0, 12.0, 40.0])
+@for_each(radius=[0.0, 1.0, 5.0, 12.0, 40.0], chart=CHARTS.values())
 def test_float32_images_are_right_to_the_last_bits(chart: Chart, radius: float):
     g = torch.Generator().manual_seed(2)
     d = torch.randn(8, 3, generator=g)
@@ -281,7 +278,7 @@ def test_float32_images_are_right_to_the_last_bits(chart: Chart, radius: float):
     torch.testing.assert_close(found.double(), expected, rtol=3e-7, atol=1e-30)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@for_each(dtype=[torch.float16, torch.bfloat16], chart=CHARTS.values())
 def test_half_precision_becomes_float32(chart: Chart, dtype: torch.dtype):
     y = torch.tensor([[0.25, 0.5]], dtype=dtype)
     assert chart.back(y).dtype == torch.float32
@@ -290,7 +287,7 @@ def test_half_precision_becomes_float32(chart: Chart, dtype: torch.dtype):
         assert chart.to(lorentz.lift(y).to(dtype)).dtype == torch.float32
 
 
-@pytest.mark.parametrize("batch", [(), (0,), (3, 0), (2, 3)], ids=str)
+@for_each(batch=[(), (0,), (3, 0), (2, 3)], chart=CHARTS.values())
 def test_leading_dimensions_are_a_batch_also_an_empty_one(chart: Chart, batch: tuple[int, ...]):
     y = torch.full((*batch, 2), 0.25)
     assert chart.back(y).shape == (*batch, 3)
@@ -298,6 +295,7 @@ def test_leading_dimensions_are_a_batch_also_an_empty_one(chart: Chart, batch: t
     assert chart.log_volume(y).shape == batch
 
 
+@for_each(chart=CHARTS.values())
 def test_k_may_be_a_tensor_over_the_batch(chart: Chart):
     c = torch.tensor([0.25, 1.0, 4.0], dtype=F64)
     y = torch.tensor([[0.1, 0.3], [0.2, 0.1], [-0.2, 0.2]], dtype=F64)
@@ -309,7 +307,7 @@ def test_k_may_be_a_tensor_over_the_batch(chart: Chart):
         torch.testing.assert_close(chart.log_volume(y, c=c)[i], chart.log_volume(y[i], c=ki))
 
 
-@pytest.mark.parametrize("name", ["poincare", "klein", "halfspace"])
+@for_each(name=["poincare", "klein", "halfspace"])
 def test_arguments_may_be_named(name: str):
     chart, y = CHARTS[name], torch.tensor([0.25, 0.5])
     x = chart.back(y)
@@ -318,7 +316,7 @@ def test_arguments_may_be_named(name: str):
     assert torch.equal(chart.log_volume(y=y), chart.log_volume(y))
 
 
-@pytest.mark.parametrize("name", ["poincare", "klein", "halfspace"])
+@for_each(name=["poincare", "klein", "halfspace"])
 def test_k_is_keyword_only(name: str):
     chart, y = CHARTS[name], torch.tensor([0.25, 0.5])
     for f, argument in ((chart.back, y), (chart.to, chart.back(y)), (chart.log_volume, y)):
@@ -326,7 +324,6 @@ def test_k_is_keyword_only(name: str):
             f(argument, 4.0)
 
 
-@pytest.mark.parametrize("c", CURVATURES)
 @pytest.mark.parametrize(
     ("back", "y"),
     [
@@ -336,6 +333,7 @@ def test_k_is_keyword_only(name: str):
     ],
     ids=["poincare", "klein", "halfspace"],
 )
+@for_each(c=CURVATURES)
 def test_coordinates_of_no_point_are_no_point(
     back: Callable[..., Tensor], y: list[float], c: float
 ):

@@ -7,6 +7,7 @@ import pytest
 import reference
 import torch
 from reference import mp
+from registry import for_each
 from torch import Tensor
 
 from hyperwrap import special as numerics
@@ -65,8 +66,7 @@ def squares(name: str, dtype: torch.dtype) -> Tensor:
 # --- as functions of q = r² ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", OF_SQUARE)
+@for_each(dtype=DTYPES, name=OF_SQUARE)
 def test_values_in_the_square_match_mpmath(name: str, dtype: torch.dtype):
     f, truth = OF_SQUARE[name]
     q = squares(name, dtype)
@@ -77,9 +77,7 @@ def test_values_in_the_square_match_mpmath(name: str, dtype: torch.dtype):
     assert (error <= (12 + 2 * steep) * torch.finfo(dtype).eps).all(), (q, error)
 
 
-@pytest.mark.parametrize("order", [1, 2])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", OF_SQUARE)
+@for_each(order=[1, 2], dtype=DTYPES, name=OF_SQUARE)
 def test_derivatives_in_the_square_match_mpmath(name: str, dtype: torch.dtype, order: int):
     f, truth = OF_SQUARE[name]
     q = squares(name, dtype)
@@ -91,8 +89,7 @@ def test_derivatives_in_the_square_match_mpmath(name: str, dtype: torch.dtype, o
     assert (error <= allowed + 4 * steep * torch.finfo(dtype).eps).all(), (q, error)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", OF_SQUARE)
+@for_each(dtype=DTYPES, name=OF_SQUARE)
 def test_derivatives_in_the_square_are_exact_at_zero(name: str, dtype: torch.dtype):
     f, truth = OF_SQUARE[name]
     found = derivatives(f, torch.zeros(1, dtype=dtype))
@@ -104,8 +101,7 @@ def test_derivatives_in_the_square_are_exact_at_zero(name: str, dtype: torch.dty
 # --- as functions of r --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", OF_RADIUS)
+@for_each(dtype=DTYPES, name=OF_RADIUS)
 def test_functions_of_the_radius_and_their_derivatives_match_mpmath(name: str, dtype: torch.dtype):
     f, truth = OF_RADIUS[name]
     r = squares(name, dtype).sqrt()
@@ -124,8 +120,7 @@ def test_functions_of_the_radius_and_their_derivatives_match_mpmath(name: str, d
     assert ((d2 - expected[2]).abs() <= 50 * slack * scale).all()
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", OF_RADIUS)
+@for_each(dtype=DTYPES, name=OF_RADIUS)
 def test_functions_of_the_radius_are_even_with_finite_derivatives_at_zero(
     name: str, dtype: torch.dtype
 ):
@@ -139,7 +134,7 @@ def test_functions_of_the_radius_are_even_with_finite_derivatives_at_zero(
     assert torch.equal(f(-r), f(r))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@for_each(dtype=DTYPES)
 def test_log_sinhc_is_0_at_0_and_finite_far_past_where_sinh_overflows(dtype: torch.dtype):
     """Peers: 0/0 at r = 0, inf at r = 100."""
     r = torch.tensor([0.0, 100.0, 1e4, 1e18], dtype=dtype, requires_grad=True)
@@ -165,7 +160,7 @@ def test_no_intermediate_overflows_where_the_result_is_a_float32(name: str, r: f
 # --- reductions and products ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@for_each(dtype=DTYPES)
 def test_norm_is_the_norm(dtype: torch.dtype):
     x = torch.randn(50, 7, dtype=dtype)
     torch.testing.assert_close(numerics.norm(x), torch.linalg.vector_norm(x, dim=-1))
@@ -194,7 +189,7 @@ def test_product_error_is_exactly_what_rounding_took():
         assert Fraction(x) * Fraction(y) == Fraction(x * y) + Fraction(e)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@for_each(dtype=DTYPES)
 def test_time_part_is_exact_up_to_radius_80(dtype: torch.dtype):
     length = torch.tensor([0.0, 1e-20, 1e-3, 1.0, 1e5, 1e20, 2e34], dtype=dtype)
     y = length.unsqueeze(-1) * torch.tensor([0.6, 0.8], dtype=dtype)
@@ -208,10 +203,3 @@ def test_time_part_passes_gradgradcheck_including_zero():
     y = torch.tensor([[0.0, 0.0], [0.3, -2.0]], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(numerics.time_part, (y,))
     assert torch.autograd.gradgradcheck(numerics.time_part, (y,))
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision_becomes_float32_and_nothing_else_changes(dtype: torch.dtype):
-    assert numerics.at_least_float32(torch.ones(2, dtype=dtype)).dtype == torch.float32
-    x = torch.ones(2, dtype=torch.float64)
-    assert numerics.at_least_float32(x) is x

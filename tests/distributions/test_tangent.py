@@ -230,12 +230,9 @@ def test_repr_shows_all_parameters():
 
 def test_expand_keeps_the_form_of_the_centre():
     base = torch.distributions.MultivariateNormal(torch.zeros(2), torch.eye(2))
-    h, loc = torch.tensor([60.0, 50.0]), hw.lorentz.origin(2)
-    for form, centre in (("tangent", h), ("loc", loc)):
-        for law in (
-            hw.WrappedNormal(scale=1.0, **{form: centre}),
-            hw.Wrapped(base, **{form: centre}),
-        ):
+    for form, centre in (("tangent", torch.tensor([60.0, 50.0])), ("loc", hw.lorentz.origin(2))):
+        given: dict[str, Any] = {form: centre}
+        for law in (hw.WrappedNormal(scale=1.0, **given), hw.Wrapped(base, **given)):
             wide = law.expand((4,))
             assert f"{form}: torch.Size([4, {len(centre)}])" in repr(wide)
             assert torch.equal(getattr(wide, form), centre.expand(4, -1))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from registry import SIGMA_FORMS, Case
+from registry import CASES, SIGMA_FORMS, Case, for_each
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.distributions import (
@@ -41,8 +41,9 @@ LOW = torch.tensor([[0.6, 0.0, 0.0], [-0.2, 0.5, 0.0], [0.1, 0.3, 0.7]], dtype=F
 # --- mixtures, products, transforms -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["scale", "scalar", "scale_tril", "precision_matrix", "laplace"])
-@pytest.mark.parametrize("batch", [(3,), (2, 3)], ids=str)
+@for_each(
+    form=["scale", "scalar", "scale_tril", "precision_matrix", "laplace"], batch=[(3,), (2, 3)]
+)
 def test_mixture_of_the_same_family(form: str, batch: tuple[int, ...]):
     components = Case(form, 2, c=0.25, batch=batch).law()
     logits = torch.randn(batch, dtype=F64)
@@ -66,7 +67,7 @@ def test_mixtures_pass_gradients_to_their_components():
     assert (space.grad != 0).all()
 
 
-@pytest.mark.parametrize("form", ["scale", "covariance_matrix", "student"])
+@for_each(form=["scale", "covariance_matrix", "student"])
 def test_independent_makes_a_product(form: str):
     law = Case(form, 3, batch=(4, 2)).law()
     product: Any = Independent(law, 1)
@@ -81,8 +82,7 @@ def test_independent_makes_a_product(form: str):
     assert product.expand((3, 4)).sample().shape == (3, 4, 2, 4)
 
 
-@pytest.mark.parametrize("c", [0.25, 1.0, 4.0])
-@pytest.mark.parametrize("registry", [biject_to, transform_to])
+@for_each(c=[0.25, 1.0, 4.0], registry=[biject_to, transform_to])
 def test_the_constraint_has_a_map_from_the_whole_of_r_n(registry: Any, c: float):
     f = registry(hw.constraints.Hyperboloid(c))
     v = torch.randn(20, 3, dtype=F64)
@@ -97,7 +97,7 @@ def test_the_constraint_has_a_map_from_the_whole_of_r_n(registry: Any, c: float)
     assert f.domain.event_dim == f.codomain.event_dim == 1
 
 
-@pytest.mark.parametrize("c", [0.25, 1.0, 4.0])
+@for_each(c=[0.25, 1.0, 4.0])
 def test_a_transformed_distribution_is_the_wrapped_law_at_the_origin(c: float):
     base = MultivariateNormal(torch.zeros(3, dtype=F64), scale_tril=LOW)
     transformed = TransformedDistribution(base, biject_to(hw.constraints.Hyperboloid(c)))
@@ -108,6 +108,7 @@ def test_a_transformed_distribution_is_the_wrapped_law_at_the_origin(c: float):
     torch.testing.assert_close(transformed.log_prob(z), law.log_prob(z))
 
 
+@for_each(case=CASES)
 def test_every_parameter_can_be_learned_through_the_transform_of_its_constraint(case: Case):
     law = case.law()
     for name, constraint in law.arg_constraints.items():
@@ -139,14 +140,14 @@ KINDS = ["diagonal", "full", "covariance", "laplace"]
 GAUSSIANS = KINDS[:3]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@for_each(kind=KINDS)
 def test_vmap_of_log_prob_is_log_prob_of_the_batch(kind: str):
     space, z = torch.randn(2, 6, 2, dtype=F64)
     batched = torch.vmap(lambda s, v: law_of(kind, s).log_prob(lorentz.lift(v)))(space, z)
     torch.testing.assert_close(batched, law_of(kind, space).log_prob(lorentz.lift(z)))
 
 
-@pytest.mark.parametrize("kind", GAUSSIANS)
+@for_each(kind=GAUSSIANS)
 def test_vmap_draws_different_samples_from_each_law(kind: str):
     space = torch.randn(1, 2, dtype=F64).expand(6, 2)
 
@@ -180,8 +181,7 @@ def test_vmap_over_scales_and_curvatures():
     torch.testing.assert_close(torch.vmap(log_prob)(scale, c), expected)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("at", [[0.3, -0.5], [0.0, 0.0]], ids=str)
+@for_each(kind=KINDS, at=[[0.3, -0.5], [0.0, 0.0]])
 def test_func_grad_is_autograd_grad(kind: str, at: list[float]):
     def log_prob(s: Tensor) -> Tensor:
         return law_of(kind, s).log_prob(lorentz.lift(torch.tensor([0.4, 0.1], dtype=F64)))
@@ -205,8 +205,7 @@ def test_func_grad_reaches_value_scale_and_k_also_of_the_prior():
 
 
 @forward_mode
-@pytest.mark.parametrize("at", [[0.3, -0.5], [0.0, 0.0], [0.4, 0.1]], ids=str)
-@pytest.mark.parametrize("kind", GAUSSIANS)
+@for_each(at=[[0.3, -0.5], [0.0, 0.0], [0.4, 0.1]], kind=GAUSSIANS)
 def test_func_hessian_is_the_hessian_of_autograd(kind: str, at: list[float]):
     """Also at z = μ and at the origin."""
 
@@ -244,8 +243,7 @@ def test_per_example_gradients():
 
 
 @forward_mode
-@pytest.mark.parametrize("argument", ["space", "scale", "value", "c"])
-@pytest.mark.parametrize("at", [[0.3, -0.5], [0.0, 0.0]], ids=str)
+@for_each(argument=["space", "scale", "value", "c"], at=[[0.3, -0.5], [0.0, 0.0]])
 def test_a_forward_mode_derivative_is_right_or_refused_but_not_lost(argument: str, at: list[float]):
     arguments = {
         "space": torch.tensor(at, dtype=F64),
@@ -324,6 +322,7 @@ needs_compiler = pytest.mark.skipif(
 
 @compiles
 @needs_compiler
+@pytest.mark.slow
 def test_a_model_step_compiles_without_graph_breaks(fresh_compiler: None):
     h, raw = torch.randn(64, 2, requires_grad=True), torch.randn(64, 2, requires_grad=True)
     z, log_q, log_p = torch.compile(step, fullgraph=True)(h, raw)
@@ -337,11 +336,13 @@ def test_a_model_step_compiles_without_graph_breaks(fresh_compiler: None):
 
 @compiles
 @needs_compiler
+@pytest.mark.slow
 def test_log_prob_with_full_sigma_compiles_without_graph_breaks(fresh_compiler: None):
     assert_compiled_is_eager(full_log_prob, "inductor")
 
 
 @compiles
+@pytest.mark.slow
 def test_wrapped_laws_and_charts_trace_without_graph_breaks(fresh_compiler: None):
     assert_compiled_is_eager(wrapped_log_prob, "aot_eager")
 
@@ -398,7 +399,7 @@ def test_entropy_traces_without_graph_breaks_or_warnings(form: str, fresh_compil
 # --- autocast ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", SIGMA_FORMS)
+@for_each(form=SIGMA_FORMS)
 def test_autocast_changes_nothing(form: str):
     """Geometry and the product with the factor of Σ stay in float32 or better."""
     case = Case(form, 5, radius=4.0)
@@ -444,6 +445,7 @@ def assert_same_law(a: Any, b: Any) -> None:
     assert repr(a) == repr(b)
 
 
+@for_each(case=CASES)
 def test_deepcopy_is_the_same_law_in_other_memory(case: Case):
     law = case.law()
     other = copy.deepcopy(law)
@@ -451,6 +453,7 @@ def test_deepcopy_is_the_same_law_in_other_memory(case: Case):
     assert other.loc.data_ptr() != law.loc.data_ptr()
 
 
+@for_each(case=CASES)
 def test_pickle_gives_the_same_law(case: Case):
     law = case.law()
     assert_same_law(law, pickle.loads(pickle.dumps(law)))
@@ -472,6 +475,7 @@ def score(law: Any, z: Tensor) -> list[float]:
     return law.log_prob(z).tolist()
 
 
+@pytest.mark.slow
 def test_laws_travel_to_another_process():
     laws = [Case("scale_tril", 3, c=4.0).law(), Case("laplace", 3).law()]
     values = [law.sample((4,)) for law in laws]
@@ -502,6 +506,7 @@ def test_validation_follows_the_default_of_torch():
         Distribution.set_default_validate_args(__debug__)
 
 
+@for_each(case=CASES)
 def test_nothing_needs_gradients(case: Case):
     with torch.inference_mode():
         law = case.law()
@@ -516,8 +521,7 @@ def test_an_integer_curvature_is_a_curvature():
     assert torch.equal(law.log_prob(z), float_law.log_prob(z))
 
 
-@pytest.mark.parametrize("batch", [(0,), (3, 0), (0, 2)], ids=str)
-@pytest.mark.parametrize("form", [*SIGMA_FORMS, "laplace"])
+@for_each(batch=[(0,), (3, 0), (0, 2)], form=[*SIGMA_FORMS, "laplace"])
 def test_an_empty_batch_is_a_batch(form: str, batch: tuple[int, ...]):
     law = Case(form, 2, batch=batch).law()
     z, log_q = law.rsample_and_log_prob((5,))

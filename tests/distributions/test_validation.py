@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from registry import for_each
 from torch.distributions import Distribution, Independent, Laplace, MultivariateNormal
 
 import hyperwrap as hw
@@ -155,7 +156,7 @@ BAD_PARAMETERS: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_PARAMETERS)
+@for_each(name=BAD_PARAMETERS)
 def test_a_bad_parameter_is_named_with_what_was_required_and_what_came(name: str):
     make, message = BAD_PARAMETERS[name]
     with pytest.raises(ValueError, match="Expected ") as error:
@@ -193,8 +194,7 @@ BAD_VALUES: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_VALUES)
-@pytest.mark.parametrize("kind", ["normal", "prior", "laplace"])
+@for_each(name=BAD_VALUES, kind=["normal", "prior", "laplace"])
 def test_a_bad_value_is_refused_with_what_was_required_and_what_came(kind: str, name: str):
     elsewhere = lorentz.exp0(torch.tensor([0.3, 0.2]))
     law = {
@@ -223,13 +223,13 @@ def test_float64_is_not_advised_to_those_who_have_it():
     assert "use float64" not in str(error.value)
 
 
-@pytest.mark.parametrize("value", [[1.0, 0.0, 0.0], torch.tensor([1, 0, 0])], ids=["list", "ints"])
+@for_each(value=[[1.0, 0.0, 0.0], torch.tensor([1, 0, 0])])
 def test_a_value_that_is_no_tensor_of_floats_is_refused_by_name(value: Any):
     with pytest.raises((TypeError, ValueError), match="`value`"):
         normal().log_prob(value)
 
 
-@pytest.mark.parametrize("loc", [torch.tensor([1, 0, 0]), torch.ones(3).bool()], ids=str)
+@for_each(loc=[torch.tensor([1, 0, 0]), torch.ones(3).bool()])
 def test_a_loc_of_no_floats_is_refused_by_name(loc: torch.Tensor):
     with pytest.raises((TypeError, ValueError), match="`loc`"):
         normal(loc)
@@ -238,17 +238,16 @@ def test_a_loc_of_no_floats_is_refused_by_name(loc: torch.Tensor):
 # --- what is right is let through ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str
+@for_each(
+    dtype=[torch.float16, torch.bfloat16, torch.float32, torch.float64], radius=[0.0, 0.5, 2.0, 5.0]
 )
-@pytest.mark.parametrize("radius", [0.0, 0.5, 2.0, 5.0])
 def test_a_point_rounded_to_its_dtype_is_a_point(radius: float, dtype: torch.dtype):
     x = lorentz.exp0(radius * torch.tensor([0.6, 0.8], dtype=torch.float64)).to(dtype)
     law = normal(x)
     assert torch.isfinite(law.log_prob(x))
 
 
-@pytest.mark.parametrize("radius", [0.0, 5.0, 20.0, 40.0, 80.0])
+@for_each(radius=[0.0, 5.0, 20.0, 40.0, 80.0])
 def test_float32_points_are_points_at_every_radius(radius: float):
     x = lorentz.exp0(radius * torch.nn.functional.normalize(torch.randn(50, 5), dim=-1))
     assert hw.constraints.hyperboloid.check(x).all()
@@ -263,7 +262,7 @@ def test_a_scale_broadcasts_from_a_number_a_scalar_tensor_and_a_column():
         assert torch.equal(vars(law)["scale"], torch.full((4, 2), 0.5))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@for_each(dtype=[torch.float16, torch.bfloat16])
 def test_a_half_precision_centre_does_not_round_the_scale(dtype: torch.dtype):
     law = normal(ORIGIN.to(dtype), 0.1)
     assert torch.equal(vars(law)["scale"], torch.full((2,), 0.1))
@@ -284,14 +283,14 @@ WRONG_VALUES_ONLY = [
 ]
 
 
-@pytest.mark.parametrize("name", WRONG_VALUES_ONLY)
+@for_each(name=WRONG_VALUES_ONLY)
 def test_validate_args_false_looks_at_no_parameter(name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Distribution, "_validate_args", False)
     law = BAD_PARAMETERS[name][0]()
     assert law.batch_shape in ((), (2,))
 
 
-@pytest.mark.parametrize("name", ["off the hyperboloid", "with inf"])
+@for_each(name=["off the hyperboloid", "with inf"])
 def test_validate_args_false_looks_at_no_value(name: str):
     law = normal(validate_args=False)
     assert law.log_prob(BAD_VALUES[name][0]).shape == ()
@@ -305,7 +304,7 @@ def test_validate_args_of_the_law_goes_before_the_default(monkeypatch: pytest.Mo
         normal(validate_args=True).log_prob(bad)
 
 
-@pytest.mark.parametrize("validate", [True, False])
+@for_each(validate=[True, False])
 def test_expand_keeps_validate_args(validate: bool):
     bad = BAD_VALUES["off the hyperboloid"][0]
     for law in (
@@ -328,11 +327,11 @@ def far_out(validate_args: bool = True) -> hw.WrappedNormal:
     return normal(loc, torch.tensor([4.0, 4.0]), validate_args=validate_args)
 
 
-@pytest.mark.parametrize("method", ["sample", "rsample", "rsample_and_log_prob"])
+@for_each(method=["sample", "rsample", "rsample_and_log_prob"])
 def test_samples_past_float32_raise(method: str):
     message = (
-        r"Expected samples within torch\.float32 \(radius below 89/√c\); got a tangent vector of "
-        r"length 1[0-9](\.[0-9])? at a centre of radius 87\. Use float64 or a smaller scale\.$"
+        r"Expected samples within torch\.float32 \(radius below 89/√c\); got one beyond that from "
+        r"a centre of radius 87\. Use float64 or a smaller scale\.$"
     )
     with pytest.raises(ValueError, match=message):
         getattr(far_out(), method)((1000,))

@@ -61,6 +61,7 @@ from hyperwrap.special import (
     cosh_sqrt,
     dot,
     log_sinhc_sqrt,
+    sinhc,
     sinhc_sqrt,
     squared_norm,
     time_part,
@@ -80,6 +81,7 @@ __all__ = [
 
 # --- lengths and directions ---------------------------------------------------------------
 
+_FEW = 4  # columns
 _ZERO = 1e-30  # stands for a length of 0: the direction is 0 then, and every 0/0 is 1
 
 
@@ -95,18 +97,21 @@ class _Polar(NamedTuple):
     @classmethod
     def of(cls, v: Tensor) -> "_Polar":
         r = _length(v).clamp_min(_ZERO)
+        if torch.compiler.is_compiling():  # compilers keep an exp, but repeat a sinh per column
+            e, ratio = r.exp(), sinhc(r)
+            return cls(v / r, r, ratio * r, (e + 1 / e) / 2, ratio)
         sinh = r.sinh()
         return cls(v / r, r, sinh, r.cosh(), sinh / r)
 
 
 def _length(x: Tensor) -> Tensor:
-    return _dot(x, x).sqrt() if x.shape[-1] <= 4 else vector_norm(x, dim=-1, keepdim=True)
+    return _dot(x, x).sqrt() if x.shape[-1] <= _FEW else vector_norm(x, dim=-1, keepdim=True)
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
     """`dot` for few columns: adding them up is four times as fast as `sum` over them."""
     product = a * b
-    if product.shape[-1] > 4:
+    if product.shape[-1] > _FEW:
         return product.sum(-1, keepdim=True)
     return reduce(torch.add, product.split(1, -1))
 
@@ -176,13 +181,13 @@ def wrap(x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 def _wrap_plain(x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     m, q = x[..., 1:], dot(v, v)
-    sinhc, inverse = sinhc_sqrt(q), 1 / (1 + time_part(m))
+    ratio, inverse = sinhc_sqrt(q), 1 / (1 + time_part(m))
     near = q < 0.5
     r = torch.where(near, 1.0, q).sqrt()
     w = v / r + inverse * m
-    far_s = torch.exp(-r) + sinhc * r * (inverse + 0.5 * dot(w, w))
-    s = torch.where(near, cosh_sqrt(q) + sinhc * (dot(m, v) * inverse), far_s)
-    z = sinhc * v + s * m
+    far_s = torch.exp(-r) + ratio * r * (inverse + 0.5 * dot(w, w))
+    s = torch.where(near, cosh_sqrt(q) + ratio * (dot(m, v) * inverse), far_s)
+    z = ratio * v + s * m
     return torch.cat([time_part(z), z], -1), log_sinhc_sqrt(q).squeeze(-1)
 
 
@@ -225,8 +230,8 @@ def _along_v(p: _Polar, f_v: Tensor, g_m: Tensor, grad_l: Tensor) -> Tensor:
     return torch.addcmul(along_v, p.r * _log_slope(p.sinh, p.cosh, p.r), grad_l)
 
 
-def _log_sinhc(sinhc: Tensor) -> Tensor:
-    return torch.log1p(sinhc - 1).squeeze(-1)
+def _log_sinhc(ratio: Tensor) -> Tensor:
+    return torch.log1p(ratio - 1).squeeze(-1)
 
 
 # --- from the tangent vector of the centre -----------------------------------------------------
@@ -320,7 +325,7 @@ def _carry(h: Tensor, v: Tensor) -> tuple[_Polar, Tensor, Tensor, Tensor, Tensor
     """``h`` and ``v`` in one tensor, so that one call serves both; ``τ``, ``s``, ``z``; and a
     number not below ``|z|`` but of its size.
     """
-    both = _Polar.of(torch.stack(torch.broadcast_tensors(h, v)))
+    both = _Polar.of(_stacked(*torch.broadcast_tensors(h, v)))
     (h, v), (sinh_h, sinh_v) = both.unit.unbind(), both.sinh.unbind()
     cosh_h, cosh_v = both.cosh.unbind()
     inverse = (1 + cosh_h).reciprocal()
@@ -330,6 +335,13 @@ def _carry(h: Tensor, v: Tensor) -> tuple[_Polar, Tensor, Tensor, Tensor, Tensor
     s = torch.addcmul(e.reciprocal(), sinh_v, torch.addcmul(inverse, w, w, value=0.5))
     z = torch.addcmul(sinh_v * v, s * sinh_h, h)
     return both, tau, s, z, torch.addcmul(e, s, cosh_h)
+
+
+def _stacked(h: Tensor, v: Tensor) -> Tensor:
+    """Few columns come as planes, so that what is one number per row meets contiguous rows."""
+    if h.shape[-1] > _FEW:
+        return torch.stack((h, v))
+    return torch.stack((h.movedim(-1, 0), v.movedim(-1, 0))).movedim(1, -1)
 
 
 def _carry_backward(
