@@ -638,8 +638,8 @@ def test_heavy_edges_count_for_more():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dim": 0}, "`dim` ≥ 1 and `epochs` ≥ 1; got 0 and"),
-        ({"epochs": 0}, "`dim` ≥ 1 and `epochs` ≥ 1; got 5 and 0"),
+        ({"dim": 0}, "`dim` ≥ 1 and `epochs` ≥ 0; got 0 and"),
+        ({"epochs": -1}, "`dim` ≥ 1 and `epochs` ≥ 0; got 5 and -1"),
         ({"geometry": "flat"}, "`geometry` hyperbolic or euclidean; got 'flat'"),
         ({"covariance": "full"}, "`covariance` diagonal, scalar or none; got 'full'"),
     ],

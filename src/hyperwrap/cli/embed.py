@@ -19,13 +19,15 @@ from hyperwrap.embedding.model import FILES
 from hyperwrap.embedding.nodes import Covariance, Geometry, node_type
 from hyperwrap.errors import UserError
 from hyperwrap.graphs.catalogue import KNOWN, graph
+from hyperwrap.graphs.forms import reading
 from hyperwrap.graphs.hierarchy import Hierarchy
 from hyperwrap.runs import Table
 from hyperwrap.threads import one_thread
 
 _EDGES = (
-    "An edge list (.tsv or .csv, plain or gzipped) with a child, a parent and optionally a weight "
-    f"on each line; or one of {', '.join(KNOWN)}, which are closures. WordNet is included. "
+    "A file, plain or gzipped: a table with a child, a parent and optionally a weight on each "
+    "line, an indented outline, paths such as a/b/c, or OBO; "
+    f"or one of {', '.join(KNOWN)}, which are closures. WordNet is included. "
     "Of the others, ICD-10-CM and Glottolog are fetched with pip; the Gene Ontology comes "
     "from Debian's r-bioc-go.db."
 )
@@ -48,6 +50,8 @@ def _graph(edges: str, closure: bool, undirected: bool) -> Hierarchy:
         found = graph(edges, closure=closure, undirected=undirected)
     for each in caught:
         show.line(f"Note: {each.message}", show.errors)
+    if edges not in KNOWN:
+        show.line(f"Read {edges} as {reading(edges)}.")
     return found
 
 
@@ -68,7 +72,8 @@ def embed(
     closure: Closure = False,
     undirected: Undirected = False,
     epochs: Annotated[
-        int, typer.Option(min=1, help="Number of passes over all edges.")
+        int,
+        typer.Option(min=0, help="Number of passes over all edges; 0 constructs without training."),
     ] = Recipe.epochs,
     seed: Seed = 0,
     device: Device = None,
@@ -89,8 +94,10 @@ def embed(
     )
     with resumable(context):
         show.follow(work, unit="epochs")
-    show.line("The MAP shown above is for a sample of nodes; hyperwrap evaluate uses all.")
-    show.wrote(*(output / name for name in (*FILES, "metrics.jsonl", "checkpoint.safetensors")))
+    if epochs:
+        show.line("The MAP shown above is for a sample of nodes; hyperwrap evaluate uses all.")
+    files = (output / name for name in (*FILES, "metrics.jsonl", "checkpoint.safetensors"))
+    show.wrote(*(file for file in files if file.exists()))
 
 
 # --- evaluate ------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from hyperwrap import __version__
 from hyperwrap.embedding.evaluate import evaluate
+from hyperwrap.embedding.layout import Layout, layout
 from hyperwrap.embedding.model import Embedding, sample_of_sources, the_device
 from hyperwrap.embedding.nodes import Covariance, Geometry, NodeType, node_type
 from hyperwrap.embedding.recipe import Recipe
@@ -27,7 +28,7 @@ from hyperwrap.files import as_json
 from hyperwrap.graphs.catalogue import graph
 from hyperwrap.graphs.hierarchy import Hierarchy
 from hyperwrap.runs import Run
-from hyperwrap.training import Progress, finished
+from hyperwrap.training import Loop, Progress, finished
 
 __all__ = ["embed", "fitting"]
 
@@ -121,27 +122,61 @@ def fitting(
         resume: continue the training in the folder, if there is one.
         about: more for ``config.json``.
     """
-    if dim < 1 or recipe.epochs < 1:
-        raise UserError(f"Expected `dim` ≥ 1 and `epochs` ≥ 1; got {dim} and {recipe.epochs}.")
+    if dim < 1 or recipe.epochs < 0:
+        raise UserError(f"Expected `dim` ≥ 1 and `epochs` ≥ 0; got {dim} and {recipe.epochs}.")
+    start = _start(graph, dim, kind, recipe)
     where, config = the_device(device), _config(graph, dim, kind, recipe, seed)
     config["device"] = where.type
     if folder is not None:
         about = {"hyperwrap": __version__, **(about or {})}
         Run(folder, "hyperwrap embed", config, resume=resume, about=about)
-    weights = None if graph.weights is None else torch.tensor(graph.weights)
-    edges = torch.tensor(graph.edges)
-    loop = trainer(
-        edges, len(graph), dim, kind, recipe, weights=weights, seed=seed, device=where,
-        folder=None if folder is None else Path(folder),
-    )  # fmt: skip
-    _look_at(loop.task, edges)
-    yield from loop.run(_SAVE_EVERY)
-    scale = torch.zeros_like(loop.task.log_scale) if kind.point else loop.task.log_scale.exp()
+    if start is not None and recipe.epochs == 0:
+        tangent, scale = start.tangent, start.scale.expand(-1, kind.columns(dim)).contiguous()
+    else:
+        loop = _loop(graph, dim, kind, recipe, start, seed, where, folder)
+        yield from loop.run(_SAVE_EVERY)
+        tangent, scale = loop.task.h, loop.task.log_scale.exp()
+    scale = torch.zeros_like(scale) if kind.point else scale
     own = kind.geometry, kind.covariance
-    embedding = Embedding(graph.names, loop.task.h, scale, *own, config | dict(about or {}))
+    embedding = Embedding(graph.names, tangent, scale, *own, config | dict(about or {}))
     if folder is not None:
         embedding.write(Path(folder))
     return embedding
+
+
+def _start(graph: Hierarchy, dim: int, kind: NodeType, recipe: Recipe) -> Layout | None:
+    """The construction, where it is all that is wanted, or where training is best begun from it."""
+    if recipe.epochs == 0:
+        if not kind.hyperbolic:
+            raise UserError(
+                "Expected `epochs` ≥ 1 in Euclidean space, as only hyperbolic space has a layout; "
+                "got 0."
+            )
+        return layout(graph, dim)
+    if not kind.hyperbolic or kind.point or dim != 2:
+        return None
+    try:
+        return layout(graph, dim)
+    except UserError:  # there are cycles, and so no levels
+        return None
+
+
+def _loop(
+    graph: Hierarchy,
+    dim: int,
+    kind: NodeType,
+    recipe: Recipe,
+    start: Layout | None,
+    seed: int,
+    device: torch.device,
+    folder: str | PathLike[str] | None,
+) -> "Loop[EmbeddingTask]":
+    weights = None if graph.weights is None else torch.tensor(graph.weights)
+    edges, where = torch.tensor(graph.edges), None if folder is None else Path(folder)
+    options: dict[str, Any] = {"weights": weights, "start": start, "seed": seed}
+    loop = trainer(edges, len(graph), dim, kind, recipe, device=device, folder=where, **options)
+    _look_at(loop.task, edges)
+    return loop
 
 
 def _config(

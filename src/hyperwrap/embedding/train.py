@@ -12,7 +12,6 @@ import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from math import log
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from hyperwrap.embedding import objective
 from hyperwrap.embedding.known import Known
+from hyperwrap.embedding.layout import Layout
 from hyperwrap.embedding.nodes import Nodes, NodeType, node_type
 from hyperwrap.embedding.optimisers import AdaGrad, Adam, Gradient
 from hyperwrap.embedding.recipe import Recipe
@@ -46,6 +46,7 @@ def trainer(
     *,
     weights: Tensor | None = None,
     seed: int = 0,
+    start: Layout | None = None,
     copies: int = 1,
     device: torch.device | str = "cpu",
     folder: Path | None = None,
@@ -60,6 +61,7 @@ def trainer(
         recipe: how to train.
         weights: ``(E,)``, how much each edge counts.
         seed: random seed.
+        start: where the nodes start; near the origin, if not given.
         copies: how many graphs to train side by side.
         device: where to train.
         folder: for a checkpoint, from which earlier training with the same settings continues.
@@ -70,7 +72,7 @@ def trainer(
     >>> loop.task.h.shape
     torch.Size([3, 2])
     """
-    settings = {"weights": weights, "seed": seed, "copies": copies}
+    settings: dict[str, Any] = {"weights": weights, "start": start, "seed": seed, "copies": copies}
     task = EmbeddingTask(edges, nodes, dim, kind, recipe, device=device, **settings)
     return Loop(task, seed=seed, device=device, folder=folder)
 
@@ -109,6 +111,7 @@ class EmbeddingTask(Task):
         recipe: Recipe,
         *,
         weights: Tensor | None = None,
+        start: Layout | None = None,
         seed: int = 0,
         copies: int = 1,
         device: torch.device | str = "cpu",
@@ -118,6 +121,7 @@ class EmbeddingTask(Task):
         self.kind, self.recipe, self.nodes, self.dim, self.copies = kind, recipe, nodes, dim, copies
         self.device = torch.device(device)
         more = {"nodes": nodes, "seed": seed, "copies": copies, "device": self.device.type}
+        more["laid_out"] = start is not None
         self._identity = {"graph": _digest(edges, weights), "dim": dim, **more}
         self._identity |= {**asdict(kind), "recipe": asdict(recipe)}
         self._plan(len(edges))
@@ -126,7 +130,7 @@ class EmbeddingTask(Task):
         self._known = Known(self._edges, nodes)
         self._weights = None if weights is None else weights.to(self.device, torch.float32)
         with seeded(seed, self.device):
-            self._start()
+            self._start(start)
         self._grad = Gradient(torch.zeros_like(self.h), torch.zeros_like(self.log_scale))
         self.optimiser = self._optimiser()
         self.optimiser.hold(self.h)
@@ -150,11 +154,15 @@ class EmbeddingTask(Task):
         self._blocks = steps // self._in_block
         self.steps_in_epoch = self._blocks * self._in_block
 
-    def _start(self) -> None:
-        r, rows = self.recipe, self.copies * self.nodes
-        self.h = r.initial_spread * torch.randn(rows, self.dim, device=self.device)
-        shape = (rows, self.kind.columns(self.dim))
-        self.log_scale = torch.full(shape, log(r.initial_scale), device=self.device)
+    def _start(self, start: Layout | None) -> None:
+        r, shape = self.recipe, (self.copies * self.nodes, self.dim)
+        if start is None:
+            h = r.initial_spread * torch.randn(shape, device=self.device)
+            start = Layout(h, torch.full_like(h[:, :1], r.initial_scale))
+        h, scale = (x.to(self.device, torch.float32) for x in start)
+        copies = shape[0] // len(h)
+        columns = scale.clamp(*r.scale_bounds).expand(-1, self.kind.columns(self.dim))
+        self.h, self.log_scale = h.repeat(copies, 1), columns.repeat(copies, 1).log()
 
     def _optimiser(self) -> Adam | AdaGrad:
         which = AdaGrad if self.recipe.objective == "hinge" else Adam
