@@ -66,6 +66,7 @@ def test_what_embed_leaves_and_says(tmp_path: Path):
     result = invoke("embed", edges, "-o", folder, "--dim", 3, "--epochs", 20, "--seed", 5)
     assert result.exit_code == 0, result.output
     assert {file.name for file in folder.iterdir()} == FILES | {"checkpoint.safetensors"}
+    assert f"Read {edges} as a table separated by tabs: child, parent.\n" in result.output
     for part in ("loss", "MAP", "epochs/s", f"Wrote {folder / 'embedding.safetensors'}"):
         assert part in result.output
     config = json.loads((folder / "config.json").read_text())

@@ -141,9 +141,7 @@ def test_what_cannot_be_laid_out_is_refused():
     ring = [("a", "b"), ("b", "c"), ("c", "a")]
     with pytest.raises(UserError, match=r"^Expected a hierarchy without cycles"):
         hw.embed(ring, dim=2, epochs=0)
-    with pytest.raises(
-        UserError, match=r"^Expected `dim` ≥ 2, as a layout needs directions"
-    ):
+    with pytest.raises(UserError, match=r"^Expected `dim` ≥ 2, as a layout needs directions"):
         hw.embed([("a", "b")], dim=1, epochs=0)
     with pytest.raises(UserError, match=r"^Expected `epochs` ≥ 1 in Euclidean space"):
         hw.embed([("a", "b")], geometry="euclidean", epochs=0)

@@ -118,7 +118,7 @@ def test_repeated_edges_are_taken_once_with_a_warning(tmp_path: Path):
 
 
 EMPTY = (
-    "Expected at least one edge in {path}; there is none. Put one a line: child, a tab, parent. "
+    "Expected at least one edge in {path}; there is none. Put one per line: child, tab, parent. "
     "Lines that begin with # are comments."
 )
 BAD_FILES = {
@@ -141,7 +141,8 @@ BAD_FILES = {
         "c.csv",
         "a,b,1,x\n",
         "Expected two columns (child, parent) or three (with a weight), separated by commas; "
-        "line 1 of {path} has 4: 'a,b,1,x'.",
+        "line 1 of {path} has 4: 'a,b,1,x'. Of more columns, a header must say which are child "
+        "and parent.",
     ),
     "a line with fewer columns": (
         "c.tsv",
@@ -165,21 +166,21 @@ BAD_FILES = {
     ),
     "an empty name": (
         "n.csv",
-        "a,b\nb,\n",
-        "Expected the names of a child and a parent; line 2 of {path} has an empty one. "
-        "Mend or remove it; a root needs no edge.",
+        "a,b\n,b\n",
+        "Expected the name of a child; line 2 of {path} has an empty one. "
+        "Name or remove it; only the parent of a root may be empty.",
     ),
     "a line break in a name": (
         "n.csv",
         'a,b\n"c\nd",b\n',
         "Expected the names of a child and a parent; line 3 of {path} has 'c\\nd', with a line "
-        "break or NUL in it. Mend or remove it; a root needs no edge.",
+        "break or NUL in it. Fix or remove it; a root needs no edge.",
     ),
     "NUL": (
         "n.tsv",
         "a\tb\0\n",
         "Expected the names of a child and a parent; line 1 of {path} has 'b\\x00', with a line "
-        "break or NUL in it. Mend or remove it; a root needs no edge.",
+        "break or NUL in it. Fix or remove it; a root needs no edge.",
     ),
     "an edge to itself": (
         "s.tsv",
@@ -196,40 +197,40 @@ BAD_FILES = {
     "a weight that is none": (
         "w.tsv",
         "a\tb\t1\nb\tc\theavy\n",
-        "Expected a positive number as weight; line 2 of {path} has 'heavy'.",
+        "Expected a positive weight; line 2 of {path} has 'heavy'.",
     ),
     "an unknown header": (
         "w.csv",
         "Begriff,Oberbegriff,Gewicht\na,b,1\n",
-        "Expected a positive number as weight; line 1 of {path} has 'Gewicht'. If that is a "
+        "Expected a positive weight; line 1 of {path} has 'Gewicht'. If that is a "
         "header, call its columns child, parent, weight.",
     ),
     "a negative weight": (
         "w.tsv",
         "a\tb\t-1\n",
-        "Expected a positive number as weight; line 1 of {path} has '-1'.",
+        "Expected a positive weight; line 1 of {path} has '-1'.",
     ),
     "an infinite weight": (
         "w.tsv",
         "a\tb\t1\nb\tc\t1e999\n",
-        "Expected a positive number as weight; line 2 of {path} has '1e999'.",
+        "Expected a positive weight; line 2 of {path} has '1e999'.",
     ),
     "open quotes": (
         "q.csv",
         'a,b\nb,"c\nc,d\n',
-        "Expected one edge a line, with matching quotes; line 2 of {path} cannot be read "
+        "Expected one edge per line, with matching quotes; line 2 of {path} cannot be read "
         "(unexpected end of data).",
     ),
     "text after quotes": (
         "q.csv",
         'a,b\nb,"c"d\n',
-        "Expected one edge a line, with matching quotes; line 2 of {path} cannot be read "
+        "Expected one edge per line, with matching quotes; line 2 of {path} cannot be read "
         "(',' expected after '\"').",
     ),
     "no lines at all": (
         "n.tsv",
         "a\tb\n" + "x" * 200_000,
-        "Expected one edge a line, with matching quotes; line 2 of {path} cannot be read "
+        "Expected one edge per line, with matching quotes; line 2 of {path} cannot be read "
         "(field larger than field limit (131072)).",
     ),
     "another encoding": (
@@ -341,7 +342,10 @@ def test_frames_of_pandas():
     assert h.weights is not None
     assert h.weights.tolist() == [1, 2]
     frame.loc[1, "parent"] = None
-    with pytest.raises(UserError, match="row 1 of the frame has an empty one"):
+    h = as_hierarchy(frame)
+    assert (h.names, named(h)) == (["a", "b"], [("a", "b")])
+    frame.loc[0, "child"] = None
+    with pytest.raises(UserError, match="row 0 of the frame has an empty one"):
         as_hierarchy(frame)
 
 
@@ -406,7 +410,7 @@ BAD_SOURCES = {
     "a negative entry": (
         matrix((0, 1, -2)),
         {},
-        "Expected a positive number as weight; entry [0, 1] has -2.",
+        "Expected a positive weight; entry [0, 1] has -2.",
     ),
     "a matrix that is not square": (
         scipy.sparse.coo_array(np.ones((2, 3))),
@@ -427,17 +431,17 @@ BAD_SOURCES = {
     "two nodes of one name": (
         [(1, "1")],
         {},
-        "Expected a name of its own for every node; got '1' twice.",
+        "Expected a unique name for every node; got '1' twice.",
     ),
     "too few names": (
         [-1, 0],
         {"names": ["a"]},
-        "Expected 2 names, one a node; got 1.",
+        "Expected 2 names, one per node; got 1.",
     ),
     "names beside names": (
         [("a", "b")],
         {"names": ["a", "b"]},
-        "Expected `names` with a matrix or integers only; other sources have them.",
+        "Expected `names` only with a matrix or integers; other sources have them.",
     ),
     "a frame of one column": (
         Frame(child=["a"]),
@@ -445,10 +449,10 @@ BAD_SOURCES = {
         "Expected a frame with columns child and parent; got columns ['child'].",
     ),
     "a frame with a gap": (
-        Frame(child=["a"], parent=[float("nan")]),
+        Frame(child=[float("nan")], parent=["a"]),
         {},
-        "Expected the names of a child and a parent; row 0 of the frame has an empty one. "
-        "Mend or remove it; a root needs no edge.",
+        "Expected the name of a child; row 0 of the frame has an empty one. "
+        "Name or remove it; only the parent of a root may be empty.",
     ),
 }
 
@@ -464,9 +468,9 @@ def test_a_bad_source_gets_one_clear_sentence(case: str):
 @pytest.mark.parametrize(
     ("names", "edges", "weights", "message"),
     [
-        (["a", "a"], [], None, "Expected a name of its own for every node; got 'a' twice."),
-        (["a", ""], [], None, "Expected names without line breaks, and none empty; got ''."),
-        (["a\n"], [], None, "Expected names without line breaks, and none empty; got 'a\\n'."),
+        (["a", "a"], [], None, "Expected a unique name for every node; got 'a' twice."),
+        (["a", ""], [], None, "Expected non-empty names without line breaks; got ''."),
+        (["a\n"], [], None, "Expected non-empty names without line breaks; got 'a\\n'."),
         (["a", "b"], [[0, 2]], None, "Expected edges between nodes 0 to 1; got [0, 2]."),
         (["a", "b"], [0, 1], None, "Expected edges of shape (E, 2), child and parent; got (2,)."),
         (

@@ -93,7 +93,7 @@ def test_the_gene_ontology_is_not_there(home: Path):
 
 def test_another_file_is_no_gene_ontology(home: Path):
     other = home / "other.sqlite"
-    message = f"^Expected GO.sqlite of GO.db in {other}; it is not "
+    message = f"^Expected {other} to be GO.sqlite of GO.db; it is not "
     with pytest.raises(UserError, match=message):
         gene_ontology(other)
     assert not other.exists()
@@ -177,14 +177,14 @@ def test_icd_with_codes_that_have_no_place(home: Path):
         icd10cm(wheel(home / "some.whl", files))
     assert str(caught.value) == (
         "Expected a place for every code of ICD-10-CM; 2 of 14 have none, such as Z99. The files "
-        "of this version are not whole, or made in a new way; simple-icd-10-cm==1.5.0 is known to "
+        "of this version are incomplete, or in a new format; simple-icd-10-cm==1.5.0 is known to "
         "work."
     )
 
 
 def test_icd_files_that_are_not_whole(home: Path):
     broken = {**ICD_FILES, "simple_icd_10_cm/data/icd10c-tabular-April-1-2026.xml": XML[:200]}
-    with pytest.raises(UserError, match=r"^Expected XML in .*2026\.xml; it is not \("):
+    with pytest.raises(UserError, match=r"^Expected .*2026\.xml to be XML; it is not \("):
         icd10cm(wheel(home / "broken.whl", broken))
     with pytest.raises(UserError, match=r"^Expected one file code-list-\*\.txt in .*; got 0\.$"):
         icd10cm(wheel(home / "bare.whl", {"simple_icd_10_cm/__init__.py": ""}))
@@ -289,8 +289,8 @@ def test_another_file_is_no_wheel(
             read(path)
         package = next(iter(files)).split("/")[0]
         assert str(caught.value) == (
-            f"Expected {path} to be the wheel of {requirement} or the folder {package} of it; "
-            "it is not. Leave the path away to have it fetched."
+            f"Expected {path} to be the wheel of {requirement} or its folder {package}; "
+            "it is neither. Leave the path out to have it fetched."
         )
 
 

@@ -1,4 +1,4 @@
-"""What there is to embed: anybody's edges, or a graph known by name."""
+"""What can be embedded: edges of your own, or a graph known by name."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,7 @@
 """A hierarchy: names, and edges from child to parent; its closure, its parts, its splits.
 
-There may be several roots, several parents a node (a directed acyclic graph) and parts that do not
-hang together. Only what needs an order (``closure``, ``depths``, ``split``) refuses cycles, so any
+There may be several roots, several parents per node (a directed acyclic graph) and parts that are
+not connected. Only what needs an order (``closure``, ``depths``, ``split``) refuses cycles, so any
 directed graph is a hierarchy here, and with ``undirected`` any other.
 """
 
@@ -29,7 +29,7 @@ class Hierarchy:
     """Nodes with names, and edges from child to parent.
 
     Args:
-        names: one a node, all different; the position of a name is the index of its node.
+        names: one per node, all different; the position of a name is the index of its node.
         edges: ``(E, 2)``, the indices of child and parent.
         weights: ``(E,)``, positive, or None where all edges weigh the same.
 
@@ -96,7 +96,7 @@ class Hierarchy:
         return Hierarchy(self.names, ancestors.edges, ancestors.weights)
 
     def undirected(self) -> "Hierarchy":
-        """Each edge in both directions, once; of two weights the larger."""
+        """Each edge in both directions, once; with the larger of two weights."""
         edges = np.concatenate([self.edges, self.edges[:, ::-1]])
         weights = None if self.weights is None else np.tile(self.weights, 2)
         first, inverse = distinct(edges, len(self))
@@ -107,7 +107,7 @@ class Hierarchy:
         return Hierarchy(self.names, edges[first], weights)
 
     def below(self, name: str) -> "Hierarchy":
-        """The node of this name, what descends from it, and the edges among these."""
+        """The node of this name, its descendants, and the edges among them."""
         return self.subset(_descendants(self, self.index(name)))
 
     def without(self, names: Iterable[str]) -> "Hierarchy":
@@ -140,6 +140,20 @@ class Hierarchy:
         return Split(ancestors.part(~held_out), ancestors.part(held_out))
 
 
+class CycleError(UserError):
+    """A cycle: in ``way``, each node comes before its parent, and the last before the first."""
+
+    def __init__(self, names: Sequence[str], way: list[int]) -> None:
+        self.way = way
+        cut = way if len(way) <= _SHOWN else way[: _SHOWN - 1]
+        known = [*(names[node] for node in cut), *("…",) * (len(cut) < len(way)), names[way[0]]]
+        self.arrows = f"{' → '.join(known)} ({len(way)} nodes)"
+        super().__init__(
+            f"Expected a hierarchy without cycles; got {self.arrows}. Remove one of these edges, "
+            "or do without the closure."
+        )
+
+
 class Split(NamedTuple):
     """Two parts of a closure over the same names."""
 
@@ -159,12 +173,10 @@ def _check_names(names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
         seen: set[str] = set()
         twice = next(name for name in names if name in seen or seen.add(name))
-        raise UserError(f"Expected a name of its own for every node; got {twice!r} twice.")
+        raise UserError(f"Expected a unique name for every node; got {twice!r} twice.")
     bad = misnamed(names)
     if bad:
-        raise UserError(
-            f"Expected names without line breaks, and none empty; got {names[bad[0]]!r}."
-        )
+        raise UserError(f"Expected non-empty names without line breaks; got {names[bad[0]]!r}.")
 
 
 def misnamed(names: Sequence[str]) -> list[int]:
@@ -198,7 +210,7 @@ def _check_edges(h: Hierarchy) -> None:
 
 
 class _Lists(NamedTuple):
-    """One list a node, end to end: that of ``v`` is ``items[start[v] : start[v] + size[v]]``."""
+    """One list per node, end to end: that of ``v`` is ``items[start[v] : start[v] + size[v]]``."""
 
     items: Ints
     start: Ints
@@ -231,11 +243,11 @@ def _levels(h: Hierarchy) -> Iterator[Ints]:
         waiting[below] -= times
         level = below[waiting[below] == 0]
     if left:
-        raise UserError(_cycle_message(h, np.flatnonzero(waiting)))
+        raise CycleError(h.names, _cycle(h, np.flatnonzero(waiting)))
 
 
-def _cycle_message(h: Hierarchy, stuck: Ints) -> str:
-    """Every stuck node has a stuck parent: who keeps going up comes round."""
+def _cycle(h: Hierarchy, stuck: Ints) -> list[int]:
+    """Every stuck node has a stuck parent, so going up for long enough closes the cycle."""
     inside = np.isin(h.edges, stuck).all(1)
     parent = dict(h.edges[inside].tolist())
     way: dict[int, None] = {}
@@ -243,12 +255,7 @@ def _cycle_message(h: Hierarchy, stuck: Ints) -> str:
     while node not in way:
         way[node] = None
         node = parent[node]
-    names = [h.names[v] for v in list(way)[list(way).index(node) :]]
-    shown = names if len(names) <= _SHOWN else [*names[: _SHOWN - 1], "…"]
-    return (
-        f"Expected a hierarchy without cycles; got {' → '.join([*shown, names[0]])} "
-        f"({len(names)} nodes). Remove one of these edges, or do without the closure."
-    )
+    return list(way)[list(way).index(node) :]
 
 
 def _descendants(h: Hierarchy, root: int) -> NDArray[np.bool_]:
@@ -338,7 +345,7 @@ class _Known:
 
 
 class _Found(NamedTuple):
-    """Ancestors of one node after the other."""
+    """Ancestors, node by node."""
 
     ancestor: NDArray[np.int32]
     direct: NDArray[np.bool_]
@@ -363,7 +370,7 @@ def _woven(mask: NDArray[np.bool_], true: NDArray[Any], false: NDArray[Any]) -> 
 
 
 def _room(items: NDArray[Any], size: int) -> NDArray[Any]:
-    """``items``, or where they are too few a copy at least twice as long."""
+    """``items``, or, if they are too few, a copy at least twice as long."""
     if size <= len(items):
         return items
     longer = np.empty(max(size, 2 * len(items)), items.dtype)

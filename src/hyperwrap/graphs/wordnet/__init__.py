@@ -1,11 +1,11 @@
 """The nouns of WordNet 3.0 and their hypernyms, shipped with the package (§5.4).
 
 All nouns: 82,115 synsets, 84,427 edges to a hypernym, of a kind or of an instance alike; one root,
-``entity.n.01``. Closure: 743,241 edges; at most 34 ancestors, 9.05 a synset on average.
+``entity.n.01``. Closure: 743,241 edges; at most 34 ancestors, 9.05 per synset on average.
 Mammals: 1,180 synsets; closure: 6,540 edges.
 
 Names are those of NLTK: first lemma, ``n``, position of the synset among the senses of the lemma.
-``nouns.tsv.gz`` is an edge list as anybody's; ``tools/build_wordnet.py`` makes it of the files of
+``nouns.tsv.gz`` is an ordinary edge list; ``tools/build_wordnet.py`` makes it from the files of
 Princeton University, whose notice is in ``LICENSE``.
 """
 
