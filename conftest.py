@@ -5,6 +5,7 @@ import torch
 
 import hyperwrap
 
+torch.set_num_threads(1)  # every worker of pytest-xdist has a core of its own
 collect_ignore_glob = [] if torch.cuda.is_available() else ["src/hyperwrap/kernels/triton_*.py"]
 
 

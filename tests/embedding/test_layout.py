@@ -38,6 +38,7 @@ SHAPES = {
     "no edges": Hierarchy("abcde", []),
     "a balanced tree": balanced(5),
     "a random tree": random_recursive(300),
+    "a tree with its root last": Hierarchy("abcr", [[0, 1], [1, 3], [2, 3]]),
     "a star": tree(np.zeros(100_000, int)),
     "a forest": Hierarchy(map(str, range(9)), [[1, 0], [2, 0], [4, 3], [5, 4], [7, 6]]),
     "a chain": tree(np.arange(10_000)),
@@ -62,6 +63,14 @@ def test_it_is_the_same_at_every_call_and_draws_nothing():
     once, again = (layout(random_recursive(200), 3) for _ in range(2))
     assert torch.equal(once.tangent, again.tangent)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_order_of_the_nodes_does_not_matter():
+    graph = random_recursive(200)
+    turned = Hierarchy(graph.names[::-1], len(graph) - 1 - graph.edges[::-1])
+    once, again = (layout(one) for one in (graph, turned))
+    assert torch.allclose(once.scale, again.scale.flip(0))
+    assert torch.allclose(lengths(once), lengths(again).flip(0))
 
 
 def test_the_closure_has_the_layout_of_its_edges():

@@ -152,8 +152,8 @@ def _parts(tree: _Tree, dim: int) -> tuple[Floats, Floats]:
     sphere = _Sphere(dim)
     order = np.concatenate(tree.levels)  # children of a node are a run of it
     before = np.concatenate([[0], np.cumsum(tree.size[order])])
-    first = np.full(len(order), -1)
-    first[tree.parent[order[::-1]]] = np.arange(len(order))[::-1]  # of its run, the first stays
+    children, first = tree.children[order], np.empty_like(order)
+    first[order] = len(tree.levels[0]) + np.cumsum(children) - children  # where its run begins
     low, high = np.empty((2, len(order), dim - 1))
     ends = np.zeros((1, dim - 1)), np.ones((1, dim - 1))
     boxes = _Boxes(np.array([0]), np.array([len(tree.levels[0])]), *ends)
