@@ -9,7 +9,8 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 demo: $(VENV)/.demo
 	$(BIN)/hyperwrap demo
 
-test: lint types docs
+test: $(VENV)/.dev
+	$(MAKE) -j2 lint types docs
 	$(BIN)/python -m pytest -n auto -m 'not slow'
 
 test-all: test
