@@ -5,8 +5,9 @@ and hands the rest on to its children, each by its size, the number of nodes in 
 is a box in coordinates of equal area, ``u ∈ [0, 1]^{n−1}``: in the plane an arc, and the node has a
 wedge. A box is cut across its longest side, again and again, until each child has its own.
 
-Of several parents a node takes its place below the deepest. It lies in the middle of its part, so
-far out that there is room for it: with ``A`` the area of the part on the unit sphere,
+Of several parents a node takes its place below the deepest, or below that of the heaviest edge if
+edges have weights. It lies in the middle of its part, so far out that there is room for it: with
+``A`` the area of the part on the unit sphere,
 
     sinh R = c / A^{1/(n−1)}        c = 2.5        R = 0 for the only root
 
@@ -87,7 +88,7 @@ class _Tree(NamedTuple):
 
     @classmethod
     def of(cls, graph: Hierarchy) -> "_Tree":
-        parent = _deepest_parent(graph)
+        parent = _main_parent(graph)
         order = np.argsort(parent, kind="stable")
         children = np.bincount(parent[parent >= 0], minlength=len(graph))
         roots = int((parent < 0).sum())
@@ -108,11 +109,12 @@ class _Tree(NamedTuple):
         return total / count
 
 
-def _deepest_parent(graph: Hierarchy) -> Ints:
-    """Of several equally deep, the one with the fewest children."""
+def _main_parent(graph: Hierarchy) -> Ints:
+    """The parent by the heaviest edge; of several the deepest, then one with few children."""
     child, parent = graph.edges.T
     children = np.bincount(parent, minlength=len(graph))
-    order = np.lexsort((-children[parent], graph.depths()[parent], child))
+    weight = np.ones(len(child)) if graph.weights is None else graph.weights
+    order = np.lexsort((-children[parent], graph.depths()[parent], weight, child))
     found = np.full(len(graph), -1)
     found[child[order]] = parent[order]  # of several the last one stays
     return found
