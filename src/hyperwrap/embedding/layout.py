@@ -16,8 +16,8 @@ the centre moves outward to them, unless it is the only root, and the scale is a
 
     G(exp₀((R + 0.6·H)·direction), σ²I)        σ = 0.12·H, at least 0.03
 
-The constants are those with the best MAP on the nouns of WordNet in the plane. There is no loop
-over nodes. Everything is in float64: at radius 15 a tangent vector in float32 is off by 0.1.
+The constants come from a small search for the best MAP of WordNet's nouns in the plane. There is no
+loop over nodes. Everything is in float64: at radius 15 a tangent vector in float32 is off by 0.1.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hyperwrap.errors import UserError
-from hyperwrap.graphs.hierarchy import Hierarchy
+from hyperwrap.graphs.hierarchy import Hierarchy, spans
 
 __all__ = ["Layout", "layout"]
 
@@ -124,13 +124,7 @@ def _levels(order: Ints, first: Ints, children: Ints, roots: int) -> Iterator[In
     level = order[:roots]
     while level.size:
         yield level
-        level = order[_spans(first[level], children[level])]
-
-
-def _spans(start: Ints, size: Ints) -> Ints:
-    """``start[0], start[0]+1, …`` for ``size[0]`` numbers, then from ``start[1]``, and so on."""
-    before = np.cumsum(size) - size
-    return np.arange(size.sum()) + np.repeat(start - before, size)
+        level = order[spans(first[level], children[level])]
 
 
 # --- shares of the sphere ------------------------------------------------------------------------

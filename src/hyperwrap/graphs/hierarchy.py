@@ -217,7 +217,7 @@ class _Lists(NamedTuple):
     size: Ints
 
     def of(self, nodes: Ints) -> Ints:
-        return self.items[_spans(self.start[nodes], self.size[nodes])]
+        return self.items[spans(self.start[nodes], self.size[nodes])]
 
 
 def _lists(of: Ints, items: Ints, nodes: int) -> _Lists:
@@ -225,7 +225,7 @@ def _lists(of: Ints, items: Ints, nodes: int) -> _Lists:
     return _Lists(items[np.argsort(of, kind="stable")], np.cumsum(size) - size, size)
 
 
-def _spans(start: Ints, size: Ints) -> Ints:
+def spans(start: Ints, size: Ints) -> Ints:
     """``start[0], start[0]+1, …`` for ``size[0]`` numbers, then from ``start[1]``, and so on."""
     before = np.cumsum(size) - size
     return np.arange(size.sum()) + np.repeat(start - before, size)
@@ -283,7 +283,7 @@ class _Ancestors(NamedTuple):
         known = _Known(h)
         for level in _levels(h):
             known.add(level)
-        order = _spans(known.start, known.size)
+        order = spans(known.start, known.size)
         edges = np.empty((len(order), 2), np.int64)
         edges[:, 0] = np.repeat(np.arange(len(h)), known.size)
         edges[:, 1] = known.ancestor[order]
@@ -325,7 +325,7 @@ class _Known:
         _refuse_more_than_fits(self.end + len(edge) + int(size.sum()))
         direct = np.zeros(len(edge) + size.sum(), bool)
         direct[np.cumsum(1 + size) - 1 - size] = True
-        above = _spans(self.start[parent], size)
+        above = spans(self.start[parent], size)
         ancestor = _woven(direct, parent.astype(np.int32), self.ancestor[above])
         if self.h.weights is None:
             return _Found(ancestor, direct, None)
