@@ -1,19 +1,16 @@
-"""`hyperwrap embed`, `evaluate` and `query`: any hierarchy, from an edge list to answers."""
+"""`hyperwrap embed` and `evaluate`: any hierarchy, from an edge list to an embedding."""
 
 import time
 import warnings
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from hyperwrap.cli import show
 from hyperwrap.cli.app import Device, Output, Resume, Seed, main, resumable, the_device
-from hyperwrap.embedding import Embedding, Evaluation, Match, Recipe
+from hyperwrap.embedding import Embedding, Evaluation, Recipe
 from hyperwrap.embedding.fit import fitting
 from hyperwrap.embedding.model import FILES
 from hyperwrap.embedding.nodes import Covariance, Geometry, node_type
@@ -154,61 +151,3 @@ def _evaluated(embedding: Embedding, result: Evaluation, seconds: float) -> Tabl
         "seconds": f"{seconds:.1f}",
     }
     return Table([f"{embedding.kind}, n={embedding.dim}"], [list(cell) for cell in cells.items()])
-
-
-# --- query ---------------------------------------------------------------------------------------
-
-
-@main.command()
-def query(
-    folder: Folder,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a node.")],
-    topn: Annotated[int, typer.Option(min=1, help="Number of nodes to show.")] = 10,
-    by: Annotated[
-        Literal["kl", "distance"] | None,
-        typer.Option(help="Show only ancestors (kl) or only neighbours (distance)."),
-    ] = None,
-) -> None:
-    """Show a node: how wide it is, how far out, its ancestors and its neighbours."""
-    embedding = Embedding.load(folder)
-    show.line(_about(embedding, name))
-    if by == "kl" or (by is None and not embedding.kind.point):
-        title = f"Ancestors, by KL({name}‖·)"
-        _show_matches(embedding, title, "KL", embedding.ancestors(name, topn))
-    if by == "distance" or by is None:
-        title = f"Neighbours, by distance from {name}"
-        _show_matches(embedding, title, "distance", embedding.neighbours(name, topn))
-
-
-def _about(embedding: Embedding, name: str) -> str:
-    radius = f"{embedding.radius(name).item():.3f} from the origin"
-    if embedding.kind.point:
-        return _printable(f"{name}: a point, {radius}.")
-    return _printable(f"{name}: entropy {embedding.entropy(name).item():.3f} nats, {radius}.")
-
-
-def _show_matches(embedding: Embedding, title: str, column: str, found: list[Match]) -> None:
-    """A table with what was found; names are shown as they are, whatever they contain."""
-    names = [match.name for match in found]
-    shown = RichTable(box=SIMPLE_HEAD, title=Text(_printable(title)), title_justify="left")
-    shown.add_column("node", overflow="fold")
-    numbers = {column: [match.value for match in found]}
-    if not embedding.kind.point:
-        numbers["entropy"] = embedding.entropy(names).tolist() if names else []
-    numbers["radius"] = embedding.radius(names).tolist()
-    for heading in numbers:
-        shown.add_column(heading, justify="right", no_wrap=True)
-    for each, *row in zip(names, *numbers.values(), strict=True):
-        shown.add_row(Text(_printable(each)), *(f"{x:.3f}" for x in row))
-    show.console.print(shown)
-    if not found:
-        show.line("There are no other nodes.")
-
-
-def _printable(text: str) -> str:
-    r"""Control characters as they are written in Python; a terminal would obey them.
-
-    >>> print(_printable("a\tb \x1b[31m"))
-    a\tb \x1b[31m
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
