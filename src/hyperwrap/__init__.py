@@ -2,6 +2,7 @@
 
 __version__ = "0.1.0"
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hyperwrap import charts, constraints, lorentz, special
@@ -29,14 +30,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Imports `HyperbolicVAE` on first use: it needs scikit-learn, an extra."""
-    if name != "HyperbolicVAE":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from hyperwrap.vae.estimator import HyperbolicVAE
+_ON_FIRST_USE = {"HyperbolicVAE": "hyperwrap.vae.estimator"}
+"""What needs an extra, and the module that has it."""
 
-    return HyperbolicVAE
+
+def __getattr__(name: str) -> Any:
+    """Imports on first use what needs more packages than torch."""
+    if name not in _ON_FIRST_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_ON_FIRST_USE[name]), name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), "HyperbolicVAE"]
+    return [*globals(), *_ON_FIRST_USE]
