@@ -23,6 +23,7 @@ from hyperwrap.embedding.evaluate import evaluate
 from hyperwrap.embedding.query import Index, closest_names
 from hyperwrap.errors import MissingExtraError, UnknownNodeError, UserError
 from hyperwrap.graphs.edges import as_hierarchy
+from hyperwrap.graphs.hierarchy import Hierarchy
 from hyperwrap.training import finished
 
 KINDS = [
@@ -405,6 +406,39 @@ def test_a_folder_that_somebody_else_wrote_by_the_book(tmp_path: Path):
     (tmp_path / "nodes.txt").write_text("a\nb\n")
     (tmp_path / "config.json").write_text('{"geometry": "euclidean", "covariance": "scalar"}')
     assert Embedding.load(tmp_path).names == ["a", "b"]
+
+
+@pytest.mark.parametrize("weights", [None, [0.5, 2.0, 1.0]])
+def test_the_hierarchy_is_kept(weights: list[float] | None, tmp_path: Path):
+    pets = Hierarchy(["animal", "dog", "puppy", "cat"], [[1, 0], [2, 1], [3, 0]], weights)
+    e = hw.embed(pets, dim=2, closure=True, undirected=False, epochs=0)
+    assert e.hierarchy is pets  # and not its closure
+    e.save(tmp_path)
+    found = Embedding.load(tmp_path).hierarchy
+    assert found is not None
+    assert (found.names, found.edges.tolist()) == (pets.names, pets.edges.tolist())
+    assert (found.weights is None) == (weights is None)
+    assert load_file(tmp_path / model.FILES[2])["edges"].dtype == torch.int32
+    if weights is not None:
+        np.testing.assert_array_equal(found.weights, pets.weights)
+
+
+def test_the_hierarchy_of_a_name_is_not_its_closure():
+    e = hw.embed("wordnet-mammals", dim=2, epochs=0)
+    assert repr(e.hierarchy) == "Hierarchy(1,180 nodes, 1,180 edges)"
+    both = as_hierarchy(TREE).closure().undirected()
+    assert (len(both.edges), len(both.direct.edges)) == (68, 28)
+
+
+def test_a_hierarchy_that_belongs_to_other_nodes(tmp_path: Path):
+    pets = Hierarchy(["a", "b"], [[1, 0]])
+    with pytest.raises(UserError, match="`hierarchy` over the names of the nodes"):
+        Embedding(["b", "a"], torch.zeros(2, 2), torch.ones(2, 2), hierarchy=pets)
+    Embedding(["a", "b"], torch.zeros(2, 2), torch.ones(2, 2), hierarchy=pets).save(tmp_path)
+    tensors = load_file(tmp_path / model.FILES[2])
+    save_file(tensors | {"edges": torch.tensor([[7, 0]])}, tmp_path / model.FILES[2])
+    with pytest.raises(UserError, match=r"Expected edges between nodes 0 to 1; got \[7, 0\]"):
+        Embedding.load(tmp_path)
 
 
 def test_odd_names_come_back(tmp_path: Path):

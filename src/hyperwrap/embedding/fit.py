@@ -138,7 +138,8 @@ def fitting(
         tangent, scale = loop.task.h, loop.task.log_scale.exp()
     scale = torch.zeros_like(scale) if kind.point else scale
     own = kind.geometry, kind.covariance
-    embedding = Embedding(graph.names, tangent, scale, *own, config | dict(about or {}))
+    config |= dict(about or {})
+    embedding = Embedding(graph.names, tangent, scale, *own, config, graph.direct)
     if folder is not None:
         embedding.write(Path(folder))
     return embedding

@@ -7,7 +7,8 @@ On disk an embedding is a folder:
 
 - ``nodes.txt``: the names, one per line, UTF-8. A name is anything but a line break and NUL.
 - ``config.json``: ``geometry``, ``covariance``, ``dim``, ``nodes``, and how it was trained.
-- ``embedding.safetensors``: ``tangent (N, n)``, ``scale (N, n)`` or ``(N, 1)``; 0 for points.
+- ``embedding.safetensors``: ``tangent (N, n)``, ``scale (N, n)`` or ``(N, 1)``, 0 for points; if
+  the hierarchy is known, ``edges (E, 2)``, rows of child and parent, and ``weights (E,)`` if any.
 """
 
 import hashlib
@@ -68,6 +69,7 @@ class Embedding:
         geometry: ``hyperbolic`` or ``euclidean``.
         covariance: ``diagonal``, ``scalar`` or ``none``.
         config: anything that JSON holds and that should be kept with the embedding.
+        hierarchy: the edges that the embedding was made from, over the same names.
 
     >>> parents = {"puppy": "dog", "dog": "animal", "cat": "animal"}
     >>> pets = hw.embed(parents, dim=2, closure=True, epochs=50)
@@ -87,9 +89,12 @@ class Embedding:
         geometry: Geometry = "hyperbolic",
         covariance: Covariance = "diagonal",
         config: Mapping[str, Any] | None = None,
+        hierarchy: Hierarchy | None = None,
     ) -> None:
         self.kind = node_type(geometry, covariance)
-        self.names = Hierarchy(names, []).names  # which checks them
+        self.names = _checked_names(list(names), hierarchy)
+        self.hierarchy = hierarchy
+        """The direct edges from child to parent; None if the embedding was made without."""
         self.tangent, self.scale = _checked(tangent, scale, len(self.names), self.kind)
         self.config = dict(config or {})
 
@@ -318,7 +323,7 @@ class Embedding:
         """The names, and last the tensors, into a folder that has its config."""
         names = _lines(self.names)
         write_whole(folder / "nodes.txt", names)
-        tensors = {"tangent": self.tangent, "scale": self.scale}
+        tensors = {"tangent": self.tangent, "scale": self.scale, **_edge_tensors(self.hierarchy)}
         # One text only: safetensors writes several in any order, and files should be reproducible.
         write_tensors(folder / "embedding.safetensors", tensors, {"nodes": _digest(names)})
 
@@ -336,7 +341,8 @@ class Embedding:
             raise _not_whole(folder, f"{path.name} belongs to something else")
         try:
             kind = config["geometry"], config["covariance"]
-            return cls(names, tensors["tangent"], tensors["scale"], *kind, config)
+            hierarchy = _hierarchy(names, tensors)
+            return cls(names, tensors["tangent"], tensors["scale"], *kind, config, hierarchy)
         except UserError as error:
             raise _not_whole(folder, f"its files do not belong together ({error})") from None
 
@@ -378,6 +384,13 @@ def _kl(p: Distribution, q: Distribution, num_samples: int) -> KLEstimate:
     return KLEstimate(exact, torch.zeros_like(exact))
 
 
+def _checked_names(names: list[str], hierarchy: Hierarchy | None) -> list[str]:
+    known = Hierarchy(names, []) if hierarchy is None else hierarchy  # which checks them
+    if known.names != names:
+        raise UserError("Expected a `hierarchy` over the names of the nodes, in the same order.")
+    return known.names
+
+
 def _checked(tangent: Tensor, scale: Tensor, nodes: int, kind: NodeType) -> tuple[Tensor, Tensor]:
     """Both on the CPU, or an error that says which is wrong."""
     if tangent.dim() != 2 or len(tangent) != nodes or tangent.shape[1] < 1:
@@ -394,6 +407,22 @@ def _checked(tangent: Tensor, scale: Tensor, nodes: int, kind: NodeType) -> tupl
 
 
 # --- reading and writing a folder ----------------------------------------------------------------
+
+
+def _edge_tensors(hierarchy: Hierarchy | None) -> dict[str, Tensor]:
+    if hierarchy is None:
+        return {}
+    edges = {"edges": torch.from_numpy(hierarchy.edges).to(torch.int32)}
+    weights = hierarchy.weights
+    return edges if weights is None else edges | {"weights": torch.from_numpy(weights)}
+
+
+def _hierarchy(names: list[str], tensors: Mapping[str, Tensor]) -> Hierarchy | None:
+    """None in a folder from before edges were kept."""
+    if "edges" not in tensors:
+        return None
+    weights = tensors.get("weights")
+    return Hierarchy(names, tensors["edges"].numpy(), None if weights is None else weights.numpy())
 
 
 def _not_whole(folder: Path, why: str) -> UserError:

@@ -43,6 +43,7 @@ class Hierarchy:
     names: list[str]
     edges: Ints
     weights: Floats | None = None
+    _direct: "Hierarchy | None" = None
 
     def __init__(self, names: Iterable[str], edges: ArrayLike, weights: ArrayLike | None = None):
         set_ = object.__setattr__
@@ -93,7 +94,20 @@ class Hierarchy:
         An edge is as heavy as the lightest edge of the heaviest way from child to ancestor.
         """
         ancestors = _Ancestors.of(self)
-        return Hierarchy(self.names, ancestors.edges, ancestors.weights)
+        return Hierarchy(self.names, ancestors.edges, ancestors.weights)._made_from(self.direct)
+
+    @property
+    def direct(self) -> "Hierarchy":
+        """What a closure was made from; any other hierarchy is its own.
+
+        >>> Hierarchy(["animal", "dog", "puppy"], [[1, 0], [2, 1]]).closure().direct
+        Hierarchy(3 nodes, 2 edges)
+        """
+        return self if self._direct is None else self._direct
+
+    def _made_from(self, direct: "Hierarchy") -> "Hierarchy":
+        object.__setattr__(self, "_direct", direct)
+        return self
 
     def undirected(self) -> "Hierarchy":
         """Each edge in both directions, once; with the larger of two weights."""
@@ -104,7 +118,8 @@ class Hierarchy:
             heaviest = np.zeros(len(first), np.float32)
             np.maximum.at(heaviest, inverse, weights)
             weights = heaviest
-        return Hierarchy(self.names, edges[first], weights)
+        both = Hierarchy(self.names, edges[first], weights)
+        return both if self.direct is self else both._made_from(self.direct.undirected())
 
     def below(self, name: str) -> "Hierarchy":
         """The node of this name, its descendants, and the edges among them."""
