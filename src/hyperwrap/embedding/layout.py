@@ -21,6 +21,7 @@ loop over nodes. Everything is in float64: at radius 15 a tangent vector in floa
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from math import gamma, pi
 from typing import NamedTuple
 
@@ -32,13 +33,14 @@ from torch import Tensor
 from hyperwrap.errors import UserError
 from hyperwrap.graphs.hierarchy import Hierarchy, spans
 
-__all__ = ["Layout", "layout"]
+__all__ = ["Layout", "Tree", "layout"]
 
-Ints = NDArray[np.int64]
+Ints = NDArray[np.signedinteger]
 Floats = NDArray[np.float64]
 
 _ROOM = 2.5  # c
 _OUTWARD, _SPREAD, _LEAST_SPREAD = 0.6, 0.12, 0.03
+_AT_ONCE = 2**14  # rows
 _GRID = 4097  # places at which the area of a cap is tabulated
 
 
@@ -60,74 +62,155 @@ def layout(graph: Hierarchy, dim: int = 2) -> Layout:
     """
     if dim < 2:
         raise UserError(f"Expected `dim` ≥ 2, as a layout needs directions; got {dim}.")
-    tree = _Tree.of(graph)
-    direction, area = _parts(tree, dim)
-    roots = tree.levels[0]
-    radius = np.arcsinh(_ROOM / area ** (1 / (dim - 1)))
-    radius[roots] *= len(roots) > 1
-    height = tree.mean_of_leaves(radius) - radius
+    tree, sphere = _Rows.of(graph), _Sphere(dim)
+    middle = _middles(tree, sphere)
+    tangent, scale = np.empty((len(graph), dim)), np.empty((len(graph), 1))
+    for rows in _some_rows(len(graph)):
+        node, (radius, scale[node, 0]) = tree.node[rows], _radius_and_scale(tree, rows, sphere)
+        tangent[node] = radius[:, None] * sphere.direction(middle[rows])
+    return Layout(torch.from_numpy(tangent), torch.from_numpy(scale))
+
+
+def _some_rows(count: int) -> Iterator[slice]:
+    """A part that the processor's caches hold, then the next."""
+    return (slice(start, start + _AT_ONCE) for start in range(0, count, _AT_ONCE))
+
+
+def _radius_and_scale(tree: "_Rows", rows: slice, sphere: "_Sphere") -> tuple[Floats, Floats]:
+    """How far out each row lies, and how wide it is; its size decides both."""
+    share = sphere.area / len(tree.size)
+    radius = np.arcsinh(_ROOM / (share * tree.size[rows]) ** (1 / (sphere.dim - 1)))
+    height = np.arcsinh(_ROOM / share ** (1 / (sphere.dim - 1))) - radius
     outward = radius + _OUTWARD * height
-    outward[roots] *= len(roots) > 1
-    spread = np.maximum(_SPREAD * height, _LEAST_SPREAD)
-    return Layout(torch.from_numpy(outward[:, None] * direction), torch.from_numpy(spread[:, None]))
+    if tree.roots == 1 and rows.start == 0:
+        outward[0] = 0
+    return outward, np.maximum(_SPREAD * height, _LEAST_SPREAD)
 
 
 # --- the tree ------------------------------------------------------------------------------------
 
 
-class _Tree(NamedTuple):
-    """One parent per node, and nodes level by level, siblings side by side."""
+class Tree(NamedTuple):
+    """One parent per node, as a layout has it."""
 
     parent: Ints
     """−1 for a root."""
     levels: list[Ints]
+    """Nodes, siblings side by side."""
     children: Ints
     """How many a node has."""
     size: Ints
     """Nodes in the subtree, itself among them."""
 
     @classmethod
-    def of(cls, graph: Hierarchy) -> "_Tree":
-        parent = _main_parent(graph)
-        order = np.argsort(parent, kind="stable")
-        children = np.bincount(parent[parent >= 0], minlength=len(graph))
-        roots = int((parent < 0).sum())
-        first = roots + np.cumsum(children) - children
-        levels = list(_levels(order, first, children, roots))
-        size = np.ones(len(graph), np.int64)
-        for level in levels[:0:-1]:
-            np.add.at(size, parent[level], size[level])
-        return cls(parent, levels, children, size)
+    def of(cls, graph: Hierarchy) -> "Tree":
+        rows = _Rows.of(graph)
+        back = np.argsort(rows.node)
+        levels = [rows.node[level] for level in rows.levels]
+        return cls(_main_parent(graph), levels, rows.children[back], rows.size[back])
 
-    def mean_of_leaves(self, x: Floats) -> Floats:
-        """The mean of ``x`` over the leaves below each node; of a leaf, its own."""
-        leaf = self.children == 0
-        count, total = leaf.astype(np.float64), np.where(leaf, x, 0.0)
-        for level in self.levels[:0:-1]:
-            np.add.at(count, self.parent[level], count[level])
-            np.add.at(total, self.parent[level], total[level])
-        return total / count
+
+class _Rows(NamedTuple):
+    """The same in *rows*: nodes level by level, and in the order of their parents, so that the
+    children of a node are a run of rows, and runs follow one another.
+    """
+
+    node: Ints
+    """Which node is in each row."""
+    levels: list[slice]
+    """The rows of each level; the first are the roots."""
+    first: Ints
+    """The row of the first child, or where it would be."""
+    children: Ints
+    """How many each row has."""
+    size: Ints
+    """Nodes in the subtree, itself among them."""
+
+    @classmethod
+    def of(cls, graph: Hierarchy) -> "_Rows":
+        key = _main_parent(graph) + 1
+        count = np.bincount(key, minlength=len(graph) + 1)  # of the roots first
+        found = list(_levels(_sorted_by(key), np.cumsum(count, dtype=np.int32)))
+        nodes, children = zip(*found, strict=True) if found else ((), ())
+        ends = np.cumsum([0, *map(len, nodes)]).tolist()
+        if ends[-1] < len(graph):
+            graph.depths()  # which says where there is a cycle
+        node, children = np.concatenate(nodes), np.concatenate(children)
+        first = ends[1] + np.cumsum(children, dtype=np.int32) - children
+        levels = [slice(*each) for each in pairwise(ends)]
+        tree = cls(node, levels, first, children, np.ones_like(node))
+        tree._measure()
+        return tree
+
+    @property
+    def roots(self) -> int:
+        return self.levels[0].stop
+
+    def _measure(self) -> None:
+        """Adds up the sizes, from the last level to the first."""
+        for above, below in reversed(list(pairwise(self.levels))):
+            inner = self.children[above] > 0
+            start = self.first[above][inner] - below.start
+            self.size[above][inner] += np.add.reduceat(self.size[below], start)
+
+    def handed_down(self, step: Floats) -> Floats:
+        """For each row the sum of the steps to it from its root."""
+        found = step.copy()
+        for above, below in pairwise(self.levels):
+            found[below] += np.repeat(found[above], self.children[above])
+        return found
 
 
 def _main_parent(graph: Hierarchy) -> Ints:
     """The parent by the heaviest edge; of several the deepest, then one with few children."""
     child, parent = graph.edges.T
-    children = np.bincount(parent, minlength=len(graph))
-    weight = np.ones(len(child)) if graph.weights is None else graph.weights
-    order = np.lexsort((-children[parent], graph.depths()[parent], weight, child))
-    found = np.full(len(graph), -1)
-    found[child[order]] = parent[order]  # of several the last one stays
+    found = np.full(len(graph), -1, np.int32)
+    found[child] = parent
+    several = np.flatnonzero(np.bincount(child, minlength=len(graph))[child] > 1)
+    if several.size:
+        children, depth = np.bincount(parent, minlength=len(graph)), graph.depths()
+        weight = np.ones(len(child)) if graph.weights is None else graph.weights
+        child, parent, weight = child[several], parent[several], weight[several]
+        order = np.lexsort((-children[parent], depth[parent], weight, child))
+        found[child[order]] = parent[order]  # of several the last one stays
     return found
 
 
-def _levels(order: Ints, first: Ints, children: Ints, roots: int) -> Iterator[Ints]:
-    level = order[:roots]
+def _sorted_by(key: Ints) -> Ints:
+    """The stable order; PyTorch sorts 32-bit integers in linear time."""
+    return torch.argsort(torch.from_numpy(key), stable=True).numpy().astype(np.int32)
+
+
+def _levels(order: Ints, start: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """The nodes of each level, and how many children each has.
+
+    The roots are ``order[: start[0]]``, the children of ``v`` ``order[start[v] : start[v + 1]]``.
+    """
+    level = order[: start[0]]
     while level.size:
-        yield level
-        level = order[spans(first[level], children[level])]
+        first = start[level]
+        count = start[level + 1] - first
+        yield level, count
+        level = order[spans(first, count)]
 
 
 # --- shares of the sphere ------------------------------------------------------------------------
+
+
+def _middles(tree: _Rows, sphere: "_Sphere") -> Floats:
+    """The middle ``u (N, n−1)`` of each row's part."""
+    return _arcs(tree)[:, None] if sphere.dim == 2 else _boxes(tree, sphere)
+
+
+def _arcs(tree: _Rows) -> Floats:
+    """The middle of each arc: an arc is as long as its row's size, over all ``N`` nodes.
+
+    Children lie side by side, with half of the node's own share on either side.
+    """
+    before, inner = np.cumsum(tree.size) - tree.size, tree.children > 0
+    step = before.astype(np.float64)  # from where the parent's arc begins
+    step[tree.roots :] += 0.5 - np.repeat(before[tree.first[inner]], tree.children[inner])
+    return (tree.handed_down(step) + tree.size / 2) / len(step)
 
 
 class _Boxes(NamedTuple):
@@ -143,37 +226,30 @@ class _Boxes(NamedTuple):
         return _Boxes(first[chosen], last[chosen], low[chosen], high[chosen])
 
 
-def _parts(tree: _Tree, dim: int) -> tuple[Floats, Floats]:
-    """The direction ``(N, n)`` of the middle of each node's part, and its area ``(N,)``."""
-    sphere = _Sphere(dim)
-    order = np.concatenate(tree.levels)  # children of a node are a run of it
-    before = np.concatenate([[0], np.cumsum(tree.size[order])])
-    children, first = tree.children[order], np.empty_like(order)
-    first[order] = len(tree.levels[0]) + np.cumsum(children) - children  # where its run begins
-    low, high = np.empty((2, len(order), dim - 1))
-    ends = np.zeros((1, dim - 1)), np.ones((1, dim - 1))
-    boxes = _Boxes(np.array([0]), np.array([len(tree.levels[0])]), *ends)
+def _boxes(tree: _Rows, sphere: "_Sphere") -> Floats:
+    """The middle of each box. A box is cut across its longest side until each child has its own."""
+    before, first = np.concatenate([[0], np.cumsum(tree.size)]), tree.first
+    middle = np.empty((len(first), sphere.dim - 1))
+    ends = np.zeros((1, sphere.dim - 1)), np.ones((1, sphere.dim - 1))
+    boxes = _Boxes(np.array([0]), np.array([tree.roots]), *ends)
     while boxes.first.size:
         alone = boxes.last - boxes.first == 1
         single, several = boxes.at(alone), boxes.at(~alone)
-        node = order[single.first]
-        low[node], high[node] = single.low, single.high
-        boxes = _joined(
-            _halves(several, before, sphere), _handed_on(node, single, tree, first, sphere)
-        )
-    return sphere.direction((low + high) / 2), sphere.area * (high - low).prod(1)
+        middle[single.first] = (single.low + single.high) / 2
+        boxes = _joined(_halves(several, before, sphere), _handed_on(single, tree, first, sphere))
+    return middle
 
 
-def _handed_on(node: Ints, boxes: _Boxes, tree: _Tree, first: Ints, sphere: "_Sphere") -> _Boxes:
-    """For the children of nodes: the boxes of these, less one share for the node itself."""
-    inner = tree.children[node] > 0
-    node, boxes = node[inner], boxes.at(inner)
-    side, rows = sphere.longest(boxes), np.arange(len(node))
+def _handed_on(boxes: _Boxes, tree: _Rows, first: Ints, sphere: "_Sphere") -> _Boxes:
+    """For the children of single rows: their boxes, less one share for the row itself."""
+    boxes = boxes.at(tree.children[boxes.first] > 0)
+    row, side = boxes.first, sphere.longest(boxes)
     low, high = boxes.low.copy(), boxes.high.copy()
-    own = (high - low)[rows, side] / tree.size[node] / 2
-    low[rows, side] += own
-    high[rows, side] -= own
-    return _Boxes(first[node], first[node] + tree.children[node], low, high)
+    at = np.arange(len(row)), side
+    own = (high - low)[at] / tree.size[row] / 2
+    low[at] += own
+    high[at] -= own
+    return _Boxes(first[row], first[row] + tree.children[row], low, high)
 
 
 def _halves(boxes: _Boxes, before: Ints, sphere: "_Sphere") -> _Boxes:
@@ -203,7 +279,7 @@ class _Sphere:
     """
 
     def __init__(self, dim: int) -> None:
-        self.area = 2 * pi ** (dim / 2) / gamma(dim / 2)
+        self.dim, self.area = dim, 2 * pi ** (dim / 2) / gamma(dim / 2)
         self._grid = np.linspace(0, pi, _GRID)
         self._shares = [_cap(self._grid, k) for k in range(1, dim - 1)]
 
