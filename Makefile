@@ -13,7 +13,7 @@ test: $(VENV)/.dev
 	$(MAKE) -j2 lint types docs
 	$(BIN)/python -m pytest -n auto -m 'not slow'
 
-test-all: test
+test-all: test $(VENV)/.all
 	$(BIN)/python -m pytest -n auto -m slow
 
 lint: $(VENV)/.dev
@@ -45,3 +45,7 @@ $(VENV)/.dev: pyproject.toml reproductions/nagano2019/pyproject.toml constraints
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -e '.[dev]' -e 'reproductions/nagano2019[all]'
 	touch $@ $(VENV)/.demo
+
+$(VENV)/.all: $(VENV)/.dev
+	$(PIP) -e '.[all]'
+	touch $@
