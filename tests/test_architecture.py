@@ -23,8 +23,10 @@ LAYERS = [
     ["charts"],
     ["constraints"],
     ["distributions", "graphs", "runs"],
-    ["training"],
+    ["stats", "training"],
     ["vae", "embedding"],
+    ["plot", "pyro", "scvi"],
+    ["scanpy", "view"],
     ["cli"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
