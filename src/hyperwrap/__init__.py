@@ -11,6 +11,7 @@ from hyperwrap.embedding import Embedding, embed
 from hyperwrap.vae import VAE, EuclideanLatent, HyperbolicLatent
 
 if TYPE_CHECKING:
+    from hyperwrap import plot as plot
     from hyperwrap.vae.estimator import HyperbolicVAE as HyperbolicVAE
 
 __all__ = [
@@ -31,15 +32,19 @@ __all__ = [
 
 
 _ON_FIRST_USE = {"HyperbolicVAE": "hyperwrap.vae.estimator"}
-"""What needs an extra, and the module that has it."""
+"""What needs more packages than torch, and the module that has it."""
+_ROOMS = ("plot",)
+"""Modules that need more packages than torch."""
 
 
 def __getattr__(name: str) -> Any:
     """Imports on first use what needs more packages than torch."""
+    if name in _ROOMS:
+        return import_module(f"hyperwrap.{name}")
     if name not in _ON_FIRST_USE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_ON_FIRST_USE[name]), name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_ON_FIRST_USE]
+    return [*globals(), *_ON_FIRST_USE, *_ROOMS]
