@@ -22,7 +22,7 @@ from hyperwrap.plot.graphs import embedding, labels, tree
 from hyperwrap.plot.laws import density
 from hyperwrap.plot.models import interpolation, training
 from hyperwrap.plot.scatter import points
-from hyperwrap.plot.style import FAMILIES, KINDS, LEVELS, style
+from hyperwrap.plot.style import FAMILIES, KINDS, LEVELS, outlined, style
 
 __all__ = [
     "CHARTS",
@@ -36,6 +36,7 @@ __all__ = [
     "geodesic",
     "interpolation",
     "labels",
+    "outlined",
     "points",
     "style",
     "training",

@@ -18,9 +18,11 @@ from matplotlib.colors import BoundaryNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, Patch, Rectangle
-from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
+
+from hyperwrap import plot
+from hyperwrap.plot import FAMILIES, LEVELS, outlined, style
 
 __all__ = [
     "Band",
@@ -48,20 +50,6 @@ __all__ = [
 
 Array = NDArray[np.float64]
 
-# Fonts that come with matplotlib, so that a figure looks the same on every machine.
-_STYLE: dict[Any, Any] = {
-    "font.family": "STIXGeneral",
-    "mathtext.fontset": "stix",
-    "font.size": 9,
-    "axes.linewidth": 0.6,
-    "axes.titlepad": 5,
-    "axes.titlesize": 10,
-    "legend.frameon": False,
-    "lines.markersize": 4,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "pdf.fonttype": 42,  # embedded as TrueType, which journals ask for
-}
 _CHART: dict[Any, Any] = {"axes.spines.right": False, "axes.spines.top": False}
 
 
@@ -70,15 +58,13 @@ def rendered(figure: Figure, form: str) -> bytes:
     file = BytesIO()
     # Without a date in it, the same numbers give the same PDF.
     metadata = {"CreationDate": None} if form == "pdf" else None
-    with matplotlib.rc_context(_STYLE):
+    with style():
         figure.savefig(file, format=form, dpi=180, metadata=metadata)
     return file.getvalue()
 
 
 # --- what they share ---------------------------------------------------------------------------
 
-_FAMILIES = (("#0072b2", "o"), ("#d55e00", "s"), ("#009e73", "^"))  # told apart by any eye
-_DEPTHS = "plasma_r"
 _SIDE, _MARGIN, _HEADING = 2.5, 0.28, 0.3  # in inches
 
 
@@ -88,18 +74,13 @@ def _mark(marker: str, size: float, edge: float, color: str, **look: Any) -> dic
     return {**shape, "color": color, "linestyle": "none", **look}
 
 
-def _around(width: float, color: str) -> dict[str, Any]:
-    """A rim, so that a mark or a text stands out."""
-    return {"path_effects": [withStroke(linewidth=width, foreground=color)]}
-
-
 _ZERO = _mark("x", 6, 1.3, "black")
 
 
 @contextmanager
 def _page(width: float, height: float) -> Iterator[Figure]:
     """A figure of this size in inches, and the style for all that is drawn inside."""
-    with matplotlib.rc_context(_STYLE):
+    with style():
         yield Figure(figsize=(width, height))
 
 
@@ -108,7 +89,7 @@ def _charts(
     width: float, height: float, names: tuple[str, str], panels: int = 1, **options: Any
 ) -> Iterator[tuple[Figure, list[Axes]]]:
     """Charts side by side with the names of their axes, open at the top and at the right."""
-    with matplotlib.rc_context(_STYLE | _CHART):
+    with style(), matplotlib.rc_context(_CHART):
         figure = Figure(figsize=(width, height), layout="constrained")
         row = list(figure.subplots(1, panels, squeeze=False, **options)[0])
         for axes in row:
@@ -143,12 +124,6 @@ def _draw_bar(axes: Axes, norm: Normalize, colours: str, label: str, **options: 
     return bar.ax
 
 
-def _draw_rim(axes: Axes) -> None:
-    axes.add_patch(Circle((0, 0), 1, facecolor="none", edgecolor="black", linewidth=0.8))
-    axes.set(xlim=(-1.01, 1.01), ylim=(-1.01, 1.01), aspect="equal")
-    axes.set_axis_off()
-
-
 def _square(x: float, y: float, side: float) -> tuple[float, float, float, float]:
     return x - side / 2, x + side / 2, y - side / 2, y + side / 2
 
@@ -163,8 +138,8 @@ def _set_ticks(axes: Axes, ticks: Sequence[float]) -> None:
 
 _COLOURS = "viridis"
 # A cross that fits into a ring: both can be seen where they coincide.
-_ORIGIN = _mark("x", 4.5, 1.2, "white", **_around(2.4, "black"))
-_CENTRE = _mark("o", 8, 1.3, "#e8000b", markerfacecolor="none", **_around(2.5, "white"))
+_ORIGIN = _mark("x", 4.5, 1.2, "white", **outlined(2.4, "black"))
+_CENTRE = _mark("o", 8, 1.3, "#e8000b", markerfacecolor="none", **outlined(2.5, "white"))
 
 # The layout, in inches: a pair is a tangent plane and a disc, side by side under one title.
 _PANEL, _GAP, _TITLE, _TICKS, _BELOW = 1.45, 0.14, 0.38, 0.3, 0.2
@@ -289,11 +264,11 @@ def errors_by_radius(
     For each name, the largest error at each radius (NaN where nothing was finite), and the share
     that is not finite: that has no place on the scale, and is shown in a strip above it.
     """
-    with matplotlib.rc_context(_STYLE | _CHART):
+    with style(), matplotlib.rc_context(_CHART):
         figure = Figure(figsize=(4.6, 3.1), layout="constrained")
         strip, axes = figure.subplots(2, 1, sharex=True, height_ratios=(1, 4))
         for i, (name, (error, not_finite)) in enumerate(errors.items()):
-            colour, marker = _FAMILIES[i]
+            colour, marker = FAMILIES[i]
             axes.plot(radii, error, label=name, color=colour, marker=marker)
             strip.plot(radii, 100 * not_finite, clip_on=False, color=colour, marker=marker)
         axes.axhline(unit, color="0.45", linewidth=0.8, linestyle="--", zorder=0)
@@ -367,7 +342,7 @@ def _draw_tree(axes: Axes, panel: TreePanel, norm: Normalize) -> None:
         *panel.clean[::-1].T,  # the root on top
         c=panel.depths[::-1],
         s=np.linspace(26, 7, int(panel.depths.max()) + 1)[panel.depths[::-1]],
-        cmap=_DEPTHS,
+        cmap=LEVELS,
         norm=norm,
         edgecolors="black",
         linewidths=0.3,
@@ -381,7 +356,7 @@ def _draw_tree(axes: Axes, panel: TreePanel, norm: Normalize) -> None:
 def _draw_ground(axes: Axes, points: Array, *, disc: bool) -> None:
     """The unit disc, or a square around all points and the origin."""
     if disc:
-        _draw_rim(axes)
+        plot.axes(axes)
         return
     points = np.concatenate([points, np.zeros((1, 2))])
     low, high = points.min(0), points.max(0)
@@ -397,7 +372,7 @@ def _draw_key(figure: Figure, norm: Normalize, levels: int, left: float) -> None
     """The colours of the depths, and under them what the marks mean."""
     bottom = _MARGIN + 0.75
     axes = _axes(figure, left + 0.1, bottom, 0.12, _SIDE - 0.75)
-    bar = _draw_bar(axes, norm, _DEPTHS, "depth of the node", ticks=range(levels))
+    bar = _draw_bar(axes, norm, LEVELS, "depth of the node", ticks=range(levels))
     bar.invert_yaxis()  # the root on top
     bar.tick_params(length=0)
     bar.minorticks_off()
@@ -445,7 +420,7 @@ def points_by_label(
     height = _SIDE + _MARGIN + _HEADING
     count = len(names)
     if ordered:
-        colours = matplotlib.colormaps[_DEPTHS](np.linspace(0.05, 1, count))
+        colours = matplotlib.colormaps[LEVELS](np.linspace(0.05, 1, count))
     else:  # as many different ones as there are, from the start if they are used up
         colours = matplotlib.colormaps[_KINDS](np.arange(count) % 10)
     with _page(width, height) as figure:
@@ -490,7 +465,7 @@ def boxes_by_label(
                 showfliers=False,
                 patch_artist=True,
                 medianprops={"color": "black"},
-                boxprops={"facecolor": _FAMILIES[i][0], "alpha": 0.75, "linewidth": 0.6},
+                boxprops={"facecolor": FAMILIES[i][0], "alpha": 0.75, "linewidth": 0.6},
             )
             drawn["boxes"][0].set_label(name)
         axes.set_xticks(places, list(names))
@@ -536,7 +511,7 @@ def images_on_disc(images: Array, centres: Array, *, side: float) -> Figure:
         axes = figure.add_axes((0.01, 0.01, 0.98, 0.98))
         for image, (x, y) in zip(images, centres, strict=True):
             axes.imshow(image, extent=_square(x, y, side), **_INK)
-        _draw_rim(axes)
+        plot.axes(axes)
     return figure
 
 
@@ -563,7 +538,7 @@ def curves(panels: Mapping[str, Sequence[Curve]], *, axes_labels: tuple[str, str
     with _charts(0.6 + 3.4 * count, 3.4, axes_labels, count, sharey=True) as (figure, row):
         for axes, (title, drawn) in zip(row, panels.items(), strict=True):
             for curve in drawn:
-                colour, marker = _FAMILIES[curve.family]
+                colour, marker = FAMILIES[curve.family]
                 look: dict[str, Any] = {"color": colour, "linewidth": 1, "label": curve.label}
                 look |= {"marker": "x" if curve.line == ":" else marker}
                 look |= {"markerfacecolor": colour if curve.line == "-" else "white"}
@@ -649,7 +624,7 @@ class GameOnDisc:
 def game_on_disc(game: GameOnDisc, *, side: float = 0.2) -> Figure:
     """Screens of a game at their places, framed in the colour of its points; one dot per frame."""
     norm = Normalize(0, max(1, game.points.max()))
-    colours = matplotlib.colormaps[_DEPTHS](norm(game.points))
+    colours = matplotlib.colormaps[LEVELS](norm(game.points))
     with _page(6.9, 6.1) as figure:
         axes = _axes(figure, 0.05, 0.05, 6, 6)
         _draw_rings(axes, game.rings)
@@ -661,8 +636,8 @@ def game_on_disc(game: GameOnDisc, *, side: float = 0.2) -> Figure:
             corner = (x - side / 2, y - side / 2)
             axes.add_patch(Rectangle(corner, side, side, edgecolor=colours[i], **frame))
         axes.plot(0, 0, zorder=1, **_ZERO)
-        _draw_rim(axes)
-        _draw_bar(_axes(figure, 6.22, 1.3, 0.12, 3.5), norm, _DEPTHS, "points")
+        plot.axes(axes)
+        _draw_bar(_axes(figure, 6.22, 1.3, 0.12, 3.5), norm, LEVELS, "points")
     return figure
 
 
@@ -671,7 +646,7 @@ def _draw_rings(axes: Axes, rings: Mapping[float, str]) -> None:
     look: dict[str, Any] = {"facecolor": "none", "edgecolor": "0.8", "linewidth": 0.6}
     for radius, name in rings.items():
         axes.add_patch(Circle((0, 0), radius, zorder=0, **look))
-        text = {"ha": "center", "va": "center", "size": 8, "color": "0.35", **_around(3, "white")}
+        text = {"ha": "center", "va": "center", "size": 8, "color": "0.35", **outlined(3, "white")}
         axes.text(-0.26 * radius, 0.966 * radius, name, zorder=1, **text)
     axes.text(-1, -1, "rings: distance from the origin", size=8, color="0.35")
 
@@ -697,7 +672,7 @@ def clouds(panels: Sequence[Cloud], *, axes_labels: tuple[str, str]) -> Figure:
         for axes, cloud in zip(row, panels, strict=True):
             axes.scatter(cloud.x, cloud.y, rasterized=True, **dots)
             for line in cloud.lines:
-                colour = _FAMILIES[line.family][0]
+                colour = FAMILIES[line.family][0]
                 axes.plot(line.x, line.y, line.line, color=colour, label=line.label, linewidth=1.4)
             axes.set(ylim=(0, None), xlim=(0, None), title=cloud.title)
             if cloud.lines:
@@ -729,12 +704,12 @@ def bands(
     """
     with _charts(5.2, 3.5, axes_labels) as (figure, [axes]):
         for band in drawn:
-            colour, marker = _FAMILIES[band.family]
+            colour, marker = FAMILIES[band.family]
             look: dict[str, Any] = {"color": colour, "marker": marker, "linewidth": 1.2}
             axes.fill_between(band.x, band.low, band.high, color=colour, alpha=0.18, linewidth=0)
             axes.plot(band.x, band.y, label=band.label, **look)
         for curve in beside:
-            colour = _FAMILIES[curve.family][0]
+            colour = FAMILIES[curve.family][0]
             axes.plot(curve.x, curve.y, curve.line, color=colour, linewidth=1, label=curve.label)
         axes.set_xscale("symlog", linthresh=1, linscale=0.4)
         _set_ticks(axes, ticks)
