@@ -203,3 +203,12 @@ def test_time_part_passes_gradgradcheck_including_zero():
     y = torch.tensor([[0.0, 0.0], [0.3, -2.0]], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(numerics.time_part, (y,))
     assert torch.autograd.gradgradcheck(numerics.time_part, (y,))
+
+
+def test_the_slopes_of_log_sinhc():
+    """``ψ'(r)/r`` and ``ψ''(r)``, on both sides of the seam and far out."""
+    r = torch.tensor([1e-6, 0.3, 0.7, 0.71, 1.0, 5.0, 40.0, 700.0], dtype=torch.float64)
+    slope, curve = numerics.log_sinhc_slopes(r.square())
+    for i, x in enumerate(map(mp.mpf, r.tolist())):
+        assert abs(slope[i].item() / ((x * mp.coth(x) - 1) / x**2) - 1) < 1e-15
+        assert abs(curve[i].item() / (1 / x**2 - 1 / mp.sinh(x) ** 2) - 1) < 1e-15

@@ -5,7 +5,7 @@ __version__ = "0.1.0"
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hyperwrap import charts, constraints, lorentz, special
+from hyperwrap import charts, constraints, lorentz, special, stats
 from hyperwrap.distributions import KLEstimate, Wrapped, WrappedNormal, estimate_kl
 from hyperwrap.embedding import Embedding, embed
 from hyperwrap.vae import VAE, EuclideanLatent, HyperbolicLatent
@@ -28,6 +28,7 @@ __all__ = [
     "estimate_kl",
     "lorentz",
     "special",
+    "stats",
 ]
 
 

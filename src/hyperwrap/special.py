@@ -28,6 +28,7 @@ __all__ = [
     "dot",
     "horner",
     "log_sinhc",
+    "log_sinhc_slopes",
     "log_sinhc_sqrt",
     "norm",
     "product_error",
@@ -108,6 +109,7 @@ _SINHC_FRACTIONS = [Fraction(1, factorial(2 * n + 1)) for n in range(16)]
 _COSH_SERIES = [1 / factorial(2 * n) for n in range(11)]
 _SINHC_SERIES = [float(c) for c in _SINHC_FRACTIONS[:11]]
 _LOG_SINHC_SERIES = [float(c) for c in _log_of_series(_SINHC_FRACTIONS)]
+_SLOPE_SERIES = [2 * n * h for n, h in enumerate(_LOG_SINHC_SERIES)][1:]
 _ASINHC_SERIES = [
     (-1) ** n * factorial(2 * n) / (4**n * factorial(n) ** 2 * (2 * n + 1)) for n in range(14)
 ]
@@ -159,6 +161,12 @@ def _log_sinhc_closed(r: Tensor) -> Tensor:
 _COSH = _Even(_COSH_SERIES, torch.cosh, seam=1.0)
 _SINHC = _Even(_SINHC_SERIES, _sinhc_closed, seam=1.0)
 _LOG_SINHC = _Even(_LOG_SINHC_SERIES, _log_sinhc_closed, seam=0.5)
+_SLOPE = _Even(_SLOPE_SERIES, lambda r: (r / torch.tanh(r) - 1) / (r * r), seam=0.5)
+_CURVE = _Even(
+    [(2 * n + 1) * h for n, h in enumerate(_SLOPE_SERIES)],
+    lambda r: (1 - (2 * r * torch.exp(-r) / -torch.expm1(-2 * r)).square()) / (r * r),
+    seam=0.5,
+)
 _ASINHC = _Even(_ASINHC_SERIES, lambda r: torch.asinh(r) / r, seam=0.06)
 
 
@@ -175,6 +183,14 @@ def sinhc_sqrt(q: Tensor) -> Tensor:
 def log_sinhc_sqrt(q: Tensor) -> Tensor:
     """``log(sinh(√q) / √q)``, 0 at 0; grows like ``√q`` and never overflows."""
     return _LOG_SINHC.of_square(q)
+
+
+def log_sinhc_slopes(q: Tensor) -> tuple[Tensor, Tensor]:
+    """``ψ'(r)/r`` and ``ψ''(r)`` for ``ψ = log sinhc``, ``r = √q``: ⅓ and ⅓ at 0.
+
+    All that the derivatives of distances need: ``r·coth r = 1 + q·ψ'(r)/r``.
+    """
+    return _SLOPE.of_square(q), _CURVE.of_square(q)
 
 
 def asinhc_sqrt(q: Tensor) -> Tensor:

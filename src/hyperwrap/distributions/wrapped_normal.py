@@ -21,6 +21,7 @@ from hyperwrap.distributions.base import (
     only_one,
     require_centre,
 )
+from hyperwrap.distributions.fitting import CovarianceShape, Fit, fit_wrapped_normal
 from hyperwrap.distributions.radial import mean_log_sinhc
 from hyperwrap.precision import at_least_float32, wide
 from hyperwrap.special import squared_norm
@@ -131,6 +132,29 @@ class WrappedNormal(WrappedDistribution):
 
     def _parameters(self) -> tuple[str, ...]:
         return self._form, self._sigma_form
+
+    @classmethod
+    def fit(
+        cls,
+        points: Tensor,
+        weights: Tensor | None = None,
+        covariance: CovarianceShape = "full",
+        c: Curvature = 1.0,
+    ) -> Fit:
+        """The law with the largest likelihood, with standard errors and confidence regions.
+
+        Args:
+            points: ``(N, *batch, n+1)``, as `sample` returns them; a fit for each in the batch.
+            weights: how often each point counts, ``(N,)`` or ``(N, *batch)``; once, if not given.
+            covariance: the shape of ``Σ``, ``"full"``, ``"diagonal"`` or ``"scalar"``.
+            c: the curvature of the points is ``−c``.
+
+        >>> law = hw.WrappedNormal(tangent=torch.tensor([3.0, 4.0]), scale=torch.tensor([0.5, 0.2]))
+        >>> fit = hw.WrappedNormal.fit(law.sample((1000,)))
+        >>> fit.law.batch_shape, fit.contains(law.loc, level=0.9999)
+        (torch.Size([]), tensor(True))
+        """
+        return fit_wrapped_normal(cls, points, weights, covariance, c)
 
     # --- Σ in its other forms -----------------------------------------------------------------
 
