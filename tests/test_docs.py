@@ -11,7 +11,12 @@ ROOT = Path(__file__).parents[1]
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*")  # Dynamo's own
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "docs/index.md", pytest.param("docs/guide.md", marks=pytest.mark.slow)],
+    [
+        "README.md",
+        "docs/index.md",
+        pytest.param("docs/guide.md", marks=pytest.mark.slow),
+        pytest.param("docs/gallery.md", marks=pytest.mark.slow),
+    ],
 )
 def test_code_on_the_page_runs(page: str) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.S | re.M)

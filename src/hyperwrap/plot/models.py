@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from hyperwrap.errors import UserError
@@ -47,6 +48,7 @@ def training(
             each.set_ylabel(name, color=colour)
             each.spines["top"].set_visible(False)
         ax.set_xlabel("step")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     return ax
 
 

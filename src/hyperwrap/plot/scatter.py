@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 from torch import Tensor
 
@@ -56,6 +57,9 @@ def points(
         if marks.get_array() is not None:
             bar = ax.figure.colorbar(marks, ax=ax, shrink=0.6, aspect=25, pad=0.02)
             bar.set_label(label or "")
+            if np.asarray(color).dtype.kind in "iu":
+                bar.locator = MaxNLocator(integer=True)
+                bar.update_ticks()
             bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]
         elif (kinds := _kinds(color, count)) is not None:
             _draw_legend(ax, kinds, label)
