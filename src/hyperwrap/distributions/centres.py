@@ -20,7 +20,14 @@ from hyperwrap import lorentz
 from hyperwrap.distributions.samples import Sample
 from hyperwrap.special import log_sinhc_slopes, squared_norm
 
-__all__ = ["Local", "centre_by_newton", "frechet_centre", "seen_from", "squared_distances"]
+__all__ = [
+    "Local",
+    "centre_by_newton",
+    "differentiable",
+    "frechet_centre",
+    "seen_from",
+    "squared_distances",
+]
 
 
 class Local(NamedTuple):
@@ -59,7 +66,20 @@ def frechet_centre(sample: Sample) -> Tensor:
     return centre_by_newton(sample, sample.z[..., 0, :], squared_distances(sample))
 
 
-def centre_by_newton(sample: Sample, start: Tensor, objective: Objective) -> Tensor:
+def differentiable(centre: Tensor, sample: Sample) -> Tensor:
+    """The Fréchet mean again, with the derivatives of the minimum.
+
+    One Newton step from where the gradient ``g`` vanishes: ``dμ = −H⁻¹dg``, to first order.
+    """
+    with torch.no_grad():
+        hessian = squared_distances(sample)(centre, seen_from(centre, sample)).hessian
+    step = torch.linalg.solve(hessian, sample.mean(seen_from(centre, sample)))
+    return lorentz.wrap(centre, step)
+
+
+def centre_by_newton(
+    sample: Sample, start: Tensor, objective: Objective, steps: int = 100
+) -> Tensor:
     """The minimum of an objective from a start, by Newton steps that are halved until they help.
 
     Stops at steps of 1e-8 of the spread of the points, whose square is below rounding, or where
@@ -68,7 +88,7 @@ def centre_by_newton(sample: Sample, start: Tensor, objective: Objective) -> Ten
     with torch.no_grad():
         state = _State(start, *_look(sample, objective, start))
         going = torch.ones(state.here.value.shape, dtype=torch.bool, device=start.device)
-        for _ in range(100):
+        for _ in range(steps):
             step = _downhill(state.here)
             last = squared_norm(step) <= 1e-16 * sample.mean(squared_norm(state.u))
             state, better = _line_search(sample, objective, state, step, going)

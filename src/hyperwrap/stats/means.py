@@ -1,12 +1,10 @@
 """Centres of points: the Fréchet mean."""
 
-import torch
 from torch import Tensor
 
-from hyperwrap import lorentz
 from hyperwrap.curvature import Curvature, over, root
-from hyperwrap.distributions.centres import frechet_centre, seen_from, squared_distances
-from hyperwrap.distributions.samples import Sample, sample_from
+from hyperwrap.distributions.centres import differentiable, frechet_centre
+from hyperwrap.distributions.samples import sample_from
 
 __all__ = ["frechet_mean"]
 
@@ -28,16 +26,5 @@ def frechet_mean(points: Tensor, weights: Tensor | None = None, *, c: Curvature 
     tensor([1.5000, 2.0000])
     """
     sample = sample_from(points, weights, c)
-    mean = _attached(frechet_centre(sample), sample)
+    mean = differentiable(frechet_centre(sample), sample)
     return over(mean, root(c, mean)).to(sample.dtype)
-
-
-def _attached(centre: Tensor, sample: Sample) -> Tensor:
-    """The same centre with the derivatives of the minimum.
-
-    One Newton step from where the gradient ``g`` vanishes: ``dμ = −H⁻¹dg``, to first order.
-    """
-    with torch.no_grad():
-        hessian = squared_distances(sample)(centre, seen_from(centre, sample)).hessian
-    step = torch.linalg.solve(hessian, sample.mean(seen_from(centre, sample)))
-    return lorentz.wrap(centre, step)
