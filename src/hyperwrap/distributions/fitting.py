@@ -39,7 +39,14 @@ from hyperwrap.precision import wide
 if TYPE_CHECKING:
     from hyperwrap.distributions.wrapped_normal import WrappedNormal
 
-__all__ = ["CovarianceShape", "Fit", "StandardErrors", "fit_wrapped_normal"]
+__all__ = [
+    "CovarianceShape",
+    "Fit",
+    "StandardErrors",
+    "fit_wrapped_normal",
+    "law_from",
+    "require_shape",
+]
 
 CovarianceShape = Literal["full", "diagonal", "scalar"]
 
@@ -116,11 +123,7 @@ class Fit:
         n, total = self.law.n, self._sample.total
         if not 0 < level < 1:
             raise UserError(f"Expected `level` between 0 and 1; got {level}.")
-        if (total <= n).any():
-            raise UserError(
-                f"Expected weights that add up to more than n = {n}, as they count points; "
-                f"got {total.min().item():g}. Multiply them by the number of points."
-            )
+        self._sample.require_counts()
         if loc.shape[-1:] != (n + 1,):
             raise UserError(f"Expected `loc` of shape (..., {n + 1}); got {tuple(loc.shape)}.")
         Hyperboloid(self.law.c).require("loc", loc)
@@ -168,11 +171,7 @@ def fit_wrapped_normal(
     c: Curvature,
 ) -> Fit:
     """See `WrappedNormal.fit`."""
-    if covariance not in SHAPES:
-        raise UserError(
-            f"Expected `covariance` to be one of {', '.join(map(repr, SHAPES))}; "
-            f"got {covariance!r}."
-        )
+    require_shape(covariance)
     sample = sample_from(points, weights, c)
     shape = SHAPES[covariance]
     with torch.no_grad():
@@ -181,7 +180,7 @@ def fit_wrapped_normal(
         centre = centre_by_newton(sample, start, _objective(sample, shape))
         found = profile(sample, shape, centre, seen_from(centre, sample))
         return Fit(
-            _law(kind, centre, found.sigma, covariance, c, sample.dtype),
+            law_from(kind, centre, found.sigma, covariance, c, sample.dtype),
             _log_likelihood(sample, found, c),
             covariance,
             sample,
@@ -202,7 +201,7 @@ def _log_likelihood(sample: Sample, found: Profile, c: Curvature) -> Tensor:
     return (sample.total * (unit - found.local.value)).to(sample.dtype)
 
 
-def _law(
+def law_from(
     kind: type["WrappedNormal"],
     centre: Tensor,
     sigma: Tensor,
@@ -210,11 +209,21 @@ def _law(
     c: Curvature,
     dtype: torch.dtype,
 ) -> "WrappedNormal":
+    """The law of a centre and a ``Σ`` that are in the unit of the curvature."""
     loc = over(centre, root(c, centre)).to(dtype)
     sigma = sigma / (wide(c)[..., None, None] if isinstance(c, Tensor) else c)
     if covariance == "full":
         return kind(loc, covariance_matrix=sigma.to(dtype), c=c)
     return kind(loc, sigma.diagonal(dim1=-2, dim2=-1).sqrt().to(dtype), c=c)
+
+
+def require_shape(covariance: str) -> None:
+    """Raises a `UserError` unless there is such a shape of ``Σ``."""
+    if covariance not in SHAPES:
+        raise UserError(
+            f"Expected `covariance` to be one of {', '.join(map(repr, SHAPES))}; "
+            f"got {covariance!r}."
+        )
 
 
 def _require_spread(sample: Sample, covariance: CovarianceShape, u: Tensor) -> None:

@@ -40,24 +40,34 @@ class Sample:
         z = self.z.expand(*batch, *self.z.shape[-2:])
         return replace(self, z=z, share=self.share.expand(z.shape[:-1]))
 
+    def require_counts(self) -> None:
+        """Raises a `UserError` where there are too few points for a region of a centre."""
+        if (self.total <= self.n).any():
+            raise UserError(
+                f"Expected weights that add up to more than n = {self.n}, as they count points; "
+                f"got {self.total.min().item():g}. Multiply them by the number of points."
+            )
+
     def mean(self, x: Tensor) -> Tensor:
         """``Σ w x`` over the sample, ``(*batch, N, …) → (*batch, …)``."""
         share = self.share.reshape((*self.share.shape, *[1] * (x.dim() - self.share.dim())))
         return (share * x).sum(self.share.dim() - 1)
 
 
-def sample_from(points: Tensor, weights: Tensor | None, c: Curvature) -> Sample:
+def sample_from(
+    points: Tensor, weights: Tensor | None, c: Curvature, name: str = "points"
+) -> Sample:
     """Checks points ``(N, *batch, n+1)`` and weights that broadcast to ``(N, *batch)``."""
     require_positive(c)
     if not isinstance(points, Tensor) or not points.is_floating_point():
         kind = points.dtype if isinstance(points, Tensor) else type(points).__name__
-        raise UserError(f"Expected `points` to be a tensor of floats; got {kind}.")
+        raise UserError(f"Expected `{name}` to be a tensor of floats; got {kind}.")
     if points.dim() < 2 or points.shape[-1] < 2 or not points.shape[0]:
         raise UserError(
-            "Expected `points` of shape (N, ..., n+1) with N ≥ 1 points of H^n; "
+            f"Expected `{name}` of shape (N, ..., n+1) with N ≥ 1 points of H^n; "
             f"got shape {tuple(points.shape)}."
         )
-    Hyperboloid(c).require("points", points)
+    Hyperboloid(c).require(name, points)
     z = wide(points)
     return weighted(times(z, root(c, z)), _weights(points, weights), points.dtype)
 
