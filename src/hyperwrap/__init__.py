@@ -6,7 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hyperwrap import charts, constraints, lorentz, special, stats
-from hyperwrap.distributions import KLEstimate, Wrapped, WrappedNormal, estimate_kl
+from hyperwrap.distributions import (
+    KLEstimate,
+    Wrapped,
+    WrappedNormal,
+    WrappedNormalMixture,
+    estimate_kl,
+)
 from hyperwrap.embedding import Embedding, embed
 from hyperwrap.vae import VAE, EuclideanLatent, HyperbolicLatent
 
@@ -22,6 +28,7 @@ __all__ = [
     "KLEstimate",
     "Wrapped",
     "WrappedNormal",
+    "WrappedNormalMixture",
     "charts",
     "constraints",
     "embed",

@@ -1,7 +1,8 @@
 """Probability distributions on hyperbolic space, with the conventions of `torch.distributions`."""
 
 from hyperwrap.distributions.kl import KLEstimate, estimate_kl
+from hyperwrap.distributions.mixture import WrappedNormalMixture
 from hyperwrap.distributions.wrapped import Wrapped
 from hyperwrap.distributions.wrapped_normal import WrappedNormal
 
-__all__ = ["KLEstimate", "Wrapped", "WrappedNormal", "estimate_kl"]
+__all__ = ["KLEstimate", "Wrapped", "WrappedNormal", "WrappedNormalMixture", "estimate_kl"]

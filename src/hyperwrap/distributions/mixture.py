@@ -1,0 +1,124 @@
+"""Mixtures of wrapped normals, whose mean lies on the manifold."""
+
+from functools import cache
+
+import torch
+from torch import Tensor
+from torch.distributions import MixtureSameFamily
+
+from hyperwrap.curvature import Curvature, over, root, times
+from hyperwrap.distributions.centres import differentiable, frechet_centre, seen_from
+from hyperwrap.distributions.em import MixtureFit, fit_mixture
+from hyperwrap.distributions.fitting import CovarianceShape
+from hyperwrap.distributions.samples import Sample, weighted
+from hyperwrap.distributions.wrapped_normal import WrappedNormal
+from hyperwrap.precision import wide
+from hyperwrap.special import squared_norm
+
+__all__ = ["WrappedNormalMixture"]
+
+_PAIRS = 1024  # of the rule behind the mean
+
+
+class WrappedNormalMixture(MixtureSameFamily):
+    """The mixture ``Σₖ πₖ G(μₖ, Σₖ)``: torch's `MixtureSameFamily`, with a mean on the manifold.
+
+    Args:
+        mixture_distribution: the weights ``π``, a `Categorical` of K components.
+        component_distribution: a `WrappedNormal` whose last batch dimension is K.
+
+    >>> from torch.distributions import Categorical
+    >>> h = torch.tensor([[2.0, 0.0], [-2.0, 0.0]])
+    >>> parts = hw.WrappedNormal(tangent=h, scale=0.5)
+    >>> law = hw.WrappedNormalMixture(Categorical(torch.tensor([0.5, 0.5])), parts)
+    >>> hw.lorentz.dist(law.mean, hw.lorentz.origin(2)) < 1e-5
+    tensor(True)
+    >>> law.responsibilities(hw.lorentz.exp0(h)).round()
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
+
+    @classmethod
+    def fit(
+        cls,
+        points: Tensor,
+        components: int,
+        weights: Tensor | None = None,
+        covariance: CovarianceShape = "full",
+        c: Curvature = 1.0,
+        *,
+        starts: int = 5,
+        seed: int = 0,
+    ) -> MixtureFit:
+        """The best of several runs of expectation–maximisation: see `em`.
+
+        Args:
+            points: ``(N, n+1)``.
+            components: how many, K.
+            weights: how often each point counts, ``(N,)``; once, if not given.
+            covariance: the shape of each ``Σₖ``, ``"full"``, ``"diagonal"`` or ``"scalar"``.
+            c: the curvature of the points is ``−c``.
+            starts: how many runs are started, each from other points.
+            seed: random seed of the starts.
+
+        >>> truth = hw.WrappedNormal(tangent=torch.tensor([[3.0, 0.0], [-3.0, 0.0]]), scale=0.4)
+        >>> fit = hw.WrappedNormalMixture.fit(truth.sample((200,)).flatten(0, 1), components=2)
+        >>> fit.law.mixture_distribution.probs
+        tensor([0.5000, 0.5000])
+        """
+        return fit_mixture(cls, points, components, weights, covariance, c, starts, seed)
+
+    @property
+    def components(self) -> WrappedNormal:
+        """The components, ``(*batch_shape, K)``."""
+        return self.component_distribution  # pyright: ignore[reportReturnType]
+
+    @property
+    def c(self) -> Curvature:
+        """The curvature is ``−c``, the same for all components."""
+        c = self.components.c
+        return c[..., 0] if isinstance(c, Tensor) and c.dim() else c
+
+    def responsibilities(self, value: Tensor) -> Tensor:
+        """The probability that each point came from each component, ``(..., n+1) → (..., K)``."""
+        log_p = self.components.log_prob(value.unsqueeze(-2))
+        return torch.softmax(log_p + self.mixture_distribution.logits, -1)
+
+    @property
+    def mean(self) -> Tensor:
+        """The Fréchet mean, ``(*batch_shape, n+1)``, by a fixed rule of 2,048 points per component.
+
+        Exact where the mixture is symmetric about its mean.
+        """
+        mean = self._frechet_mean(nodes := self._nodes())
+        return over(mean, root(self.c, mean)).to(nodes.dtype)
+
+    @property
+    def variance(self) -> Tensor:
+        """The mean squared distance from the mean, ``(*batch_shape)``, by the same rule."""
+        nodes = self._nodes()
+        q = squared_norm(seen_from(self._frechet_mean(nodes), nodes))
+        return (nodes.mean(q) / self.c).to(nodes.dtype)
+
+    def _frechet_mean(self, nodes: Sample) -> Tensor:
+        return differentiable(frechet_centre(nodes), nodes)
+
+    def _nodes(self) -> Sample:
+        """Points of the mixture with weights, such that sums over them are expectations."""
+        parts = self.components
+        noise = _sobol_pairs(parts.n).to(parts.loc).view(-1, *[1] * len(parts.batch_shape), parts.n)
+        noise = noise.expand(-1, *parts.batch_shape, -1)
+        z = wide(parts._wrap(parts._sigma.colour(noise))[0])
+        z = times(z, root(parts.c, z)).movedim(-2, 1).flatten(0, 1)
+        share = wide(self.mixture_distribution.probs).expand(parts.batch_shape).movedim(-1, 0)
+        share = share.expand(len(noise), *share.shape).flatten(0, 1) / len(noise)
+        return weighted(z, share, parts.loc.dtype)
+
+
+@cache
+def _sobol_pairs(n: int) -> Tensor:
+    """A low-discrepancy sample of ``N(0, I)`` and its mirror image, ``(2·_PAIRS, n)``."""
+    engine = torch.quasirandom.SobolEngine(n, scramble=True, seed=0)
+    uniform = engine.draw(_PAIRS, dtype=torch.float64)
+    noise = torch.special.ndtri(uniform.clamp(1e-12, 1 - 1e-12))
+    return torch.cat([noise, -noise])
