@@ -1,5 +1,27 @@
 """Statistics on hyperbolic space: points in, estimates with errors out."""
 
+from hyperwrap.stats.geometry import (
+    ball_volume,
+    geodesic,
+    midpoint,
+    pairwise_distances,
+    translate,
+)
+from hyperwrap.stats.goodness import goodness_of_fit
 from hyperwrap.stats.means import frechet_mean
+from hyperwrap.stats.significance import Significance
+from hyperwrap.stats.two_sample import energy_test, location_test, mmd_test
 
-__all__ = ["frechet_mean"]
+__all__ = [
+    "Significance",
+    "ball_volume",
+    "energy_test",
+    "frechet_mean",
+    "geodesic",
+    "goodness_of_fit",
+    "location_test",
+    "midpoint",
+    "mmd_test",
+    "pairwise_distances",
+    "translate",
+]
