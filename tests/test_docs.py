@@ -14,7 +14,10 @@ ROOT = Path(__file__).parents[1]
     [
         "README.md",
         "docs/index.md",
-        pytest.param("docs/guide.md", marks=pytest.mark.slow),
+        "docs/guide/hierarchy.md",
+        pytest.param("docs/guide/cells.md", marks=pytest.mark.slow),
+        pytest.param("docs/guide/distributions.md", marks=pytest.mark.slow),
+        "docs/guide/vae.md",
         pytest.param("docs/gallery.md", marks=pytest.mark.slow),
     ],
 )
