@@ -152,7 +152,12 @@ POINTS = hw.lorentz.exp0(torch.tensor([[0.0, 1.0], [1.0, 0.5], [-1.0, 0.2], [0.3
 @pytest.mark.parametrize(
     ("points", "options", "message"),
     [
-        ([1.0], {}, "Expected `points` to be a tensor of floats; got list."),
+        (
+            [1.0],
+            {},
+            "Expected `points` to be a tensor of floats; got list. "
+            "Use torch.as_tensor(…, dtype=torch.float64).",
+        ),
         (
             torch.ones(3),
             {},

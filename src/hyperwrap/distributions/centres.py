@@ -17,7 +17,11 @@ import torch
 from torch import Tensor
 
 from hyperwrap import lorentz
+from hyperwrap.constraints import Hyperboloid
+from hyperwrap.curvature import Curvature, root, times
 from hyperwrap.distributions.samples import Sample
+from hyperwrap.errors import UserError
+from hyperwrap.precision import wide
 from hyperwrap.special import log_sinhc_slopes, squared_norm
 
 __all__ = [
@@ -26,6 +30,7 @@ __all__ = [
     "differentiable",
     "frechet_centre",
     "seen_from",
+    "seen_from_candidates",
     "squared_distances",
 ]
 
@@ -45,6 +50,25 @@ Objective = Callable[[Tensor, Tensor], Local]
 def seen_from(centre: Tensor, sample: Sample) -> Tensor:
     """The points in the frame of a centre, ``(*batch, n+1) → (*batch, N, n)``."""
     return lorentz.unwrap(centre.unsqueeze(-2), sample.z)
+
+
+def seen_from_candidates(
+    loc: Tensor, sample: Sample, c: Curvature, level: float
+) -> tuple[Tensor, Sample]:
+    """The points in the frames of centres that may lie in a region, ``(..., n+1) → (..., N, n)``,
+    and the sample over that batch.
+    """
+    n = sample.n
+    if not 0 < level < 1:
+        raise UserError(f"Expected `level` between 0 and 1; got {level}.")
+    sample.require_counts()
+    if loc.shape[-1:] != (n + 1,):
+        raise UserError(f"Expected `loc` of shape (..., {n + 1}); got {tuple(loc.shape)}.")
+    Hyperboloid(c).require("loc", loc)
+    centre = times(wide(loc), root(c, wide(loc)))
+    batch = torch.broadcast_shapes(centre.shape[:-1], sample.total.shape)
+    sample = sample.expand(batch)
+    return seen_from(centre.expand(*batch, n + 1), sample), sample
 
 
 def squared_distances(sample: Sample) -> Objective:

@@ -100,7 +100,7 @@ class MixtureFit:
         held = int(self.on_floor.sum())
         return (
             f"Fit of {type(self.law).__name__} on H^{n}: {len(self.responsibilities)} points, "
-            f"{components} components, {self.covariance} Σ, "
+            f"{components} component{'s' * (components > 1)}, {self.covariance} Σ, "
             f"log-likelihood {self.log_likelihood:.6g}, BIC {self.bic:.6g}"
             + f"; {held} on the floor" * (held > 0)
             + "; not converged" * (not self.converged)

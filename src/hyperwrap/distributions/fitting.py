@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from hyperwrap.constraints import Hyperboloid
-from hyperwrap.curvature import Curvature, over, root, times
+from hyperwrap.curvature import Curvature, over, root
 from hyperwrap.distributions.centres import (
     Local,
     Objective,
     centre_by_newton,
     frechet_centre,
     seen_from,
+    seen_from_candidates,
 )
 from hyperwrap.distributions.samples import Sample, sample_from
 from hyperwrap.distributions.shapes import (
@@ -121,16 +121,7 @@ class Fit:
             level: the probability with which such regions contain the true centre.
         """
         n, total = self.law.n, self._sample.total
-        if not 0 < level < 1:
-            raise UserError(f"Expected `level` between 0 and 1; got {level}.")
-        self._sample.require_counts()
-        if loc.shape[-1:] != (n + 1,):
-            raise UserError(f"Expected `loc` of shape (..., {n + 1}); got {tuple(loc.shape)}.")
-        Hyperboloid(self.law.c).require("loc", loc)
-        centre = times(wide(loc), root(self.law.c, wide(loc)))
-        batch = torch.broadcast_shapes(centre.shape[:-1], total.shape)
-        sample = self._sample.expand(batch)
-        u = seen_from(centre.expand(*batch, n + 1), sample)
+        u, sample = seen_from_candidates(loc, self._sample, self.law.c, level)
         there = minus_profile(sample, self._shape.estimate(second_moment(sample, u)), u)
         ratio = 2 * total * (there - self._profile.local.value)
         return ratio <= self._shape.likelihood_ratio(n, total, level)

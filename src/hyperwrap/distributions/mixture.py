@@ -18,6 +18,7 @@ from hyperwrap.special import squared_norm
 __all__ = ["WrappedNormalMixture"]
 
 _PAIRS = 1024  # of the rule behind the mean
+_PAIRS_AT_ONCE = 2**21  # of a point and a component
 
 
 class WrappedNormalMixture(MixtureSameFamily):
@@ -67,6 +68,15 @@ class WrappedNormalMixture(MixtureSameFamily):
         tensor([0.5000, 0.5000])
         """
         return fit_mixture(cls, points, components, weights, covariance, c, starts, seed)
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """``log p(z)``, ``(..., n+1) → (...)``, in chunks where there are many components."""
+        shape = torch.broadcast_shapes(x.shape[:-1], self.batch_shape)
+        pairs = shape.numel() * self.components.batch_shape[-1]
+        if pairs <= _PAIRS_AT_ONCE or shape == self.batch_shape:
+            return super().log_prob(x)
+        parts = x.expand(*shape, -1).split(max(shape[0] * _PAIRS_AT_ONCE // pairs, 1))
+        return torch.cat([super(WrappedNormalMixture, self).log_prob(part) for part in parts])
 
     @property
     def components(self) -> WrappedNormal:

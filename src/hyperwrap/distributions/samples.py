@@ -48,6 +48,11 @@ class Sample:
                 f"got {self.total.min().item():g}. Multiply them by the number of points."
             )
 
+    def require_equal_weights(self, name: str) -> None:
+        """Raises a `UserError` where some points weigh more, so that it cannot be resampled."""
+        if not (self.share == self.share[..., :1]).all():
+            raise UserError(f"Expected {name} without weights; got one with weights.")
+
     def mean(self, x: Tensor) -> Tensor:
         """``Σ w x`` over the sample, ``(*batch, N, …) → (*batch, …)``."""
         share = self.share.reshape((*self.share.shape, *[1] * (x.dim() - self.share.dim())))
@@ -61,7 +66,10 @@ def sample_from(
     require_positive(c)
     if not isinstance(points, Tensor) or not points.is_floating_point():
         kind = points.dtype if isinstance(points, Tensor) else type(points).__name__
-        raise UserError(f"Expected `{name}` to be a tensor of floats; got {kind}.")
+        raise UserError(
+            f"Expected `{name}` to be a tensor of floats; got {kind}. "
+            "Use torch.as_tensor(…, dtype=torch.float64)."
+        )
     if points.dim() < 2 or points.shape[-1] < 2 or not points.shape[0]:
         raise UserError(
             f"Expected `{name}` of shape (N, ..., n+1) with N ≥ 1 points of H^n; "

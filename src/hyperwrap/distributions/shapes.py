@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from hyperwrap.distributions.centres import Local
+from hyperwrap.distributions.quantiles import chi2_quantile, f_quantile
 from hyperwrap.distributions.samples import Sample
 from hyperwrap.special import log_sinhc_slopes, log_sinhc_sqrt, squared_norm, time_part
 
@@ -78,7 +79,7 @@ class Full(Shape):
 
     def likelihood_ratio(self, n: int, total: Tensor, level: float) -> Tensor:
         """By Hotelling's T²."""
-        return total * torch.log1p(n / (total - n) * _f_quantile(n, total - n, level))
+        return total * torch.log1p(n / (total - n) * f_quantile(n, total - n, level))
 
     def parameters(self, n: int) -> int:
         return n * (n + 1) // 2
@@ -100,7 +101,7 @@ class Diagonal(Shape):
     def likelihood_ratio(self, n: int, total: Tensor, level: float) -> Tensor:
         """χ², with the mean of the ratio for t statistics put right (Bartlett)."""
         mean = total * (torch.digamma(total / 2) - torch.digamma((total - 1) / 2))
-        return mean * _chi2_quantile(n, level)
+        return mean * chi2_quantile(n, level)
 
     def parameters(self, n: int) -> int:
         return n
@@ -120,7 +121,7 @@ class Scalar(Shape):
         return 2 * sigma.square() / (sigma.shape[-1] * total[..., None, None])
 
     def likelihood_ratio(self, n: int, total: Tensor, level: float) -> Tensor:
-        quantile = _f_quantile(n, n * (total - 1), level)
+        quantile = f_quantile(n, n * (total - 1), level)
         return n * total * torch.log1p(quantile / (total - 1))
 
     def parameters(self, n: int) -> int:
@@ -264,15 +265,3 @@ def _outer3(matrix: Tensor, u: Tensor) -> Tensor:
 
 def _sym(x: Tensor) -> Tensor:
     return (x + x.mT) / 2
-
-
-def _f_quantile(top: int, below: Tensor, level: float) -> Tensor:
-    from scipy.special import fdtri
-
-    return torch.as_tensor(fdtri(top, below.cpu().numpy(), level)).to(below)
-
-
-def _chi2_quantile(n: int, level: float) -> float:
-    from scipy.special import chdtri
-
-    return float(chdtri(n, 1 - level))

@@ -1,5 +1,6 @@
 """Statistics on hyperbolic space: points in, estimates with errors out."""
 
+from hyperwrap.stats.density import kernel_density
 from hyperwrap.stats.geometry import (
     ball_volume,
     geodesic,
@@ -8,20 +9,31 @@ from hyperwrap.stats.geometry import (
     translate,
 )
 from hyperwrap.stats.goodness import goodness_of_fit
-from hyperwrap.stats.means import frechet_mean
+from hyperwrap.stats.means import (
+    MeanEstimate,
+    estimate_mean,
+    frechet_mean,
+    frechet_variance,
+    geometric_median,
+)
 from hyperwrap.stats.pca import Projection, horospherical_pca, tangent_pca
 from hyperwrap.stats.significance import Significance
 from hyperwrap.stats.two_sample import energy_test, location_test, mmd_test
 
 __all__ = [
+    "MeanEstimate",
     "Projection",
     "Significance",
     "ball_volume",
     "energy_test",
+    "estimate_mean",
     "frechet_mean",
+    "frechet_variance",
     "geodesic",
+    "geometric_median",
     "goodness_of_fit",
     "horospherical_pca",
+    "kernel_density",
     "location_test",
     "midpoint",
     "mmd_test",

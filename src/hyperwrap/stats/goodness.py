@@ -68,8 +68,8 @@ def _require(law: WrappedNormal, fit: Fit | None, points: Tensor, simulations: i
     if points.shape[1:] != law.batch_shape + law.event_shape:
         wanted = ", ".join(("N", *map(str, law.batch_shape + law.event_shape)))
         raise UserError(f"Expected `points` of shape ({wanted}); got {tuple(points.shape)}.")
-    if fit and not (fit._sample.share == fit._sample.share[..., :1]).all():
-        raise UserError("Expected a fit without weights; got one with weights.")
+    if fit:
+        fit._sample.require_equal_weights("a fit")
 
 
 def _squared_radius(law: WrappedNormal, points: Tensor) -> Tensor:
