@@ -18,6 +18,7 @@ from hyperwrap.vae import VAE, EuclideanLatent, HyperbolicLatent
 
 if TYPE_CHECKING:
     from hyperwrap import plot as plot
+    from hyperwrap import view as view
     from hyperwrap.vae.estimator import HyperbolicVAE as HyperbolicVAE
 
 __all__ = [
@@ -41,8 +42,8 @@ __all__ = [
 
 _ON_FIRST_USE = {"HyperbolicVAE": "hyperwrap.vae.estimator"}
 """What needs more packages than torch, and the module that has it."""
-_ROOMS = ("plot",)
-"""Modules that need more packages than torch."""
+_ROOMS = ("plot", "view")
+"""Modules that are large, or need more packages than torch."""
 
 
 def __getattr__(name: str) -> Any:

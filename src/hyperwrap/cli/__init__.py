@@ -4,7 +4,7 @@ There is one module per group of commands, and each registers with `app.main`. O
 commands through the entry point group ``hyperwrap.commands``.
 """
 
-from hyperwrap.cli import embed, query, vae  # noqa: F401
+from hyperwrap.cli import embed, query, vae, view  # noqa: F401
 from hyperwrap.cli.app import add_plugins, main
 
 __all__ = ["main"]

@@ -1,0 +1,99 @@
+// What runs on the GPU: points, edges as geodesics, the disc.
+
+import { GLSL } from "./models.js";
+
+const SEEN = `#version 300 es
+precision highp float; precision highp int; precision highp sampler2D;
+uniform sampler2D frames;  // of each chunk, seen by the camera: α and β, composed in float64
+uniform vec2 half_size;    // pixels
+uniform float unit;        // pixels
+uniform int model;
+vec2 times(vec2 a, vec2 b) { return vec2(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x); }
+vec2 conj(vec2 a) { return vec2(a.x, -a.y); }
+${GLSL}
+// Where a point of a chunk is in the disc, and 1 − |w|², which is not to be taken from w.
+vec3 seen(vec2 z, uint chunk) {
+  vec4 m = texelFetch(frames, ivec2(chunk & 255u, chunk >> 8), 0);
+  vec2 n = times(m.xy, z) + m.zw, d = times(conj(m.zw), z) + conj(m.xy);
+  float dd = dot(d, d);
+  return vec3(times(n, conj(d)) / dd, (1.0 - dot(z, z)) / dd);
+}`;
+
+export const POINT_VERTEX = `${SEEN}
+in vec2 place; in uint chunk; in vec4 colour; in float weight;
+uniform vec3 sizes;        // of a point at the rim, in the middle, and more per unit of weight
+flat out vec4 fill; flat out float width;
+void main() {
+  vec3 w = seen(place, chunk);
+  float s = size(w.xy, w.z, model);
+  width = sizes.x + (sizes.y + sizes.z * weight) * pow(max(s, 0.0), 0.6);
+  fill = colour;
+  gl_PointSize = width + 1.0;
+  gl_Position = colour.a == 0.0 ? vec4(2.0, 2.0, 2.0, 1.0)
+    : vec4(picture(w.xy, w.z, model) * unit / half_size, 0.9 - weight / 24.0 - 0.1 * s, 1.0);
+}`;
+
+export const POINT_FRAGMENT = `#version 300 es
+precision mediump float;
+flat in vec4 fill; flat in float width;
+out vec4 seen;
+void main() {
+  float alpha = clamp(0.5 * width + 0.5 - length((gl_PointCoord - 0.5) * (width + 1.0)), 0.0, 1.0);
+  if (alpha < 0.06) discard;
+  seen = vec4(fill.rgb, fill.a * alpha);
+}`;
+
+// An edge is a strip along the chord of the Klein disc. With k on the chord, the geodesic is at
+// k/(1 + √(1−|k|²)), and 1 − |k|² is a sum of positive terms.
+export const EDGE_VERTEX = `${SEEN}
+in vec2 place; in uint chunk; in vec4 colour; in vec2 above; in uint above_chunk;
+uniform vec4 ink; uniform float tint; uniform float segments; uniform float thick;
+out vec4 shade; out float across; flat out float half_width;
+vec3 klein(vec3 w) { float t = 2.0 - w.z; return vec3(2.0 * w.xy / t, (w.z / t) * (w.z / t)); }
+vec2 along(vec3 a, vec3 b, float t, out float q) {
+  float s = 1.0 - t;
+  vec2 k = s * a.xy + t * b.xy, apart = a.xy - b.xy;
+  float m = sqrt(max(s * s * a.z + t * t * b.z + s * t * (a.z + b.z + dot(apart, apart)), 0.0));
+  vec2 w = k / (1.0 + m);
+  q = 2.0 * m / (1.0 + m);
+  return picture(w, q, model) * unit;
+}
+float eased(float t) { return 0.5 - 0.5 * cos(3.14159265 * t); }
+void main() {
+  vec3 a = klein(seen(place, chunk)), b = klein(seen(above, above_chunk));
+  float part = float(gl_VertexID >> 1) / segments, side = float(gl_VertexID & 1) * 2.0 - 1.0, q, p;
+  vec2 here = along(a, b, eased(part), q);
+  vec2 way = along(a, b, eased(min(1.0, part + 0.04)), p) - along(a, b, eased(max(0.0, part - 0.04)), p);
+  vec2 ends = along(a, b, 0.0, p) - along(a, b, 1.0, p);
+  float far = length(ends);
+  vec2 normal = length(way) > 0.0 ? vec2(-way.y, way.x) / length(way) : vec2(0.0);
+  half_width = 0.5 * thick * mix(0.75, 1.5, q);
+  across = side * (half_width + 1.0);
+  float fade = clamp(far / 5.0, 0.0, 1.0) * mix(0.55, 1.0, sqrt(clamp(q, 0.0, 1.0)));
+  shade = vec4(mix(ink.rgb, colour.rgb, tint), ink.a * fade);
+  gl_Position = colour.a == 0.0 || far < 0.4 ? vec4(2.0, 2.0, 2.0, 1.0) : vec4((here + across * normal) / half_size, 0.95, 1.0);
+}`;
+
+export const EDGE_FRAGMENT = `#version 300 es
+precision mediump float;
+in vec4 shade; in float across; flat in float half_width;
+out vec4 seen;
+void main() { seen = vec4(shade.rgb, shade.a * clamp(half_width + 0.5 - abs(across), 0.0, 1.0)); }`;
+
+// A ring, between two radii.
+export const RING_VERTEX = `#version 300 es
+precision highp float;
+uniform vec2 half_size; uniform vec2 radii;
+out float across;
+void main() {
+  float angle = float(gl_VertexID >> 1) * 6.28318531 / 256.0;
+  across = float(gl_VertexID & 1);
+  gl_Position = vec4(vec2(cos(angle), sin(angle)) * mix(radii.x, radii.y, across) / half_size, 0.99, 1.0);
+}`;
+
+export const RING_FRAGMENT = `#version 300 es
+precision mediump float;
+uniform vec4 ink; uniform float soft;
+in float across;
+out vec4 seen;
+void main() { seen = vec4(ink.rgb, ink.a * mix(1.0, 1.0 - abs(2.0 * across - 1.0), soft)); }`;
