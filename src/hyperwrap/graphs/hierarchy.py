@@ -224,7 +224,7 @@ def _check_edges(h: Hierarchy) -> None:
 # --- ways up and down ----------------------------------------------------------------------------
 
 
-class _Lists(NamedTuple):
+class Lists(NamedTuple):
     """One list per node, end to end: that of ``v`` is ``items[start[v] : start[v] + size[v]]``."""
 
     items: Ints
@@ -235,9 +235,10 @@ class _Lists(NamedTuple):
         return self.items[spans(self.start[nodes], self.size[nodes])]
 
 
-def _lists(of: Ints, items: Ints, nodes: int) -> _Lists:
+def lists(of: Ints, items: Ints, nodes: int) -> Lists:
+    """For each node the items that are ``of`` it, in order."""
     size = np.bincount(of, minlength=nodes)
-    return _Lists(items[np.argsort(of, kind="stable")], np.cumsum(size) - size, size)
+    return Lists(items[np.argsort(of, kind="stable")], np.cumsum(size) - size, size)
 
 
 def spans(start: Ints, size: Ints) -> Ints:
@@ -248,7 +249,7 @@ def spans(start: Ints, size: Ints) -> Ints:
 
 def _levels(h: Hierarchy) -> Iterator[Ints]:
     """The roots, then the nodes whose longest way up has one edge, then two, and so on."""
-    children = _lists(h.edges[:, 1], h.edges[:, 0], len(h))
+    children = lists(h.edges[:, 1], h.edges[:, 0], len(h))
     waiting = np.bincount(h.edges[:, 0], minlength=len(h))
     level, left = np.flatnonzero(waiting == 0), len(h)
     while level.size:
@@ -274,7 +275,7 @@ def _cycle(h: Hierarchy, stuck: Ints) -> list[int]:
 
 
 def _descendants(h: Hierarchy, root: int) -> NDArray[np.bool_]:
-    children = _lists(h.edges[:, 1], h.edges[:, 0], len(h))
+    children = lists(h.edges[:, 1], h.edges[:, 0], len(h))
     found = np.zeros(len(h), bool)
     level = np.array([root])
     while level.size:
@@ -315,7 +316,7 @@ class _Known:
 
     def __init__(self, h: Hierarchy):
         self.h = h
-        self.out = _lists(h.edges[:, 0], np.arange(len(h.edges)), len(h))
+        self.out = lists(h.edges[:, 0], np.arange(len(h.edges)), len(h))
         self.start, self.size = np.zeros(len(h), np.int64), np.zeros(len(h), np.int64)
         self.end = 0
         self.ancestor = np.empty(len(h.edges), np.int32)
