@@ -390,6 +390,75 @@ def test_query_by_one_of_the_two(trained: Path):
     assert [row[0] for row in shown(by_distance)] == [m.name for m in e.neighbours("n14")]
 
 
+def test_query_of_several(trained: Path):
+    both = invoke("query", trained, "n14", "n3", "--topn", 2).output
+    each = [invoke("query", trained, name, "--topn", 2).output for name in ("n14", "n3")]
+    assert both == "".join(each)
+
+
+def test_query_as_json(trained: Path):
+    e = Embedding.load(trained)
+    result = invoke("query", trained, "n14", "n3", "--json", "--topn", 2)
+    first, second = map(json.loads, result.output.splitlines())
+    assert first["radius"] == e.radius("n14").item()
+    assert first["ancestors"] == [{"name": m.name, "KL": m.value} for m in e.ancestors("n14", 2)]
+    assert [m["name"] for m in second["neighbours"]] == [m.name for m in e.neighbours("n3", 2)]
+    result = invoke("query", trained, "n0", "--by", "probability", "--json")
+    assert json.loads(result.output)["descendants"] == [
+        {"name": m.name, "probability": m.value} for m in e.descendants("n0")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        (("n7", "n9", "--ask", "common-ancestor"), "n1\n"),
+        (("n7", "n9", "--ask", "path"), "n7\nn3\nn1\nn4\nn9\n"),
+        (("n1", "n9", "--ask", "contains"), "yes\n"),
+        (("n9", "n1", "--ask", "contains"), "no\n"),
+        (("n1", "--ask", "search", "--topn", 3), "n1\nn10\nn11\n"),
+        (("n7", "n9", "--ask", "common-ancestor", "--json"), '{"name": "n1"}\n'),
+    ],
+)
+def test_other_questions(trained: Path, question: tuple[str, ...], answer: str):
+    result = invoke("query", trained, *question)
+    assert result.exit_code == 0, result.output
+    assert result.output == answer
+
+
+def test_questions_that_are_answered_in_numbers(trained: Path):
+    e = Embedding.load(trained)
+    said = invoke("query", trained, "n9", "n1", "--ask", "probability").output
+    assert said == f"{e.probability('n9', 'n1').item():.3f}\n"
+    said = invoke("query", trained, "--ask", "most-general", "--topn", 2).output
+    assert said == "".join(f"{m.name}\t{m.value:.3f}\n" for m in e.most_general(2))
+    said = invoke("query", trained, "--ask", "suspicious-edges").output
+    edges = "".join(f"{a}\t{c}\t{p:.3f}\n" for a, c, p in e.suspicious_edges())
+    assert said == (edges or "There are none.\n")
+
+
+def test_query_needs_names(trained: Path):
+    expected = "Expected two names with --ask path; got 1."
+    assert sentence(invoke("query", trained, "n1", "--ask", "path")) == expected
+    assert sentence(invoke("query", trained, "n1", "--ask", "most-general")) == (
+        "Expected no name with --ask most-general; got 1."
+    )
+    assert sentence(invoke("query", trained)).startswith("Expected the name of a node, or --ask")
+
+
+def test_query_adds_a_leaf(tmp_path: Path):
+    run = ("embed", edge_list(tmp_path), "-o", tmp_path / "run", "--dim", 2, "--epochs", 0)
+    assert invoke(*run).exit_code == 0
+    result = invoke("query", tmp_path / "run", "new", "--add", "n3", "--add", "n4")
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("new: entropy")
+    e = Embedding.load(tmp_path / "run")
+    assert e.contains("n3", "new")
+    assert e.contains("n4", "new")
+    line = sentence(invoke("query", tmp_path / "run", "new", "--add", "n3"))
+    assert line == "Expected a new name; there is already a node 'new'."
+
+
 def test_query_of_an_unknown_node(trained: Path):
     line = sentence(invoke("query", trained, "N1"))
     assert line == (

@@ -2,7 +2,7 @@
 
 from hyperwrap.embedding.evaluate import Evaluation
 from hyperwrap.embedding.fit import embed
-from hyperwrap.embedding.model import Embedding, Match
+from hyperwrap.embedding.model import Edge, Embedding, Match
 from hyperwrap.embedding.recipe import PAPER, Recipe
 
-__all__ = ["PAPER", "Embedding", "Evaluation", "Match", "Recipe", "embed"]
+__all__ = ["PAPER", "Edge", "Embedding", "Evaluation", "Match", "Recipe", "embed"]

@@ -8,7 +8,8 @@ On disk an embedding is a folder:
 - ``nodes.txt``: the names, one per line, UTF-8. A name is anything but a line break and NUL.
 - ``config.json``: ``geometry``, ``covariance``, ``dim``, ``nodes``, and how it was trained.
 - ``embedding.safetensors``: ``tangent (N, n)``, ``scale (N, n)`` or ``(N, 1)``, 0 for points; if
-  the hierarchy is known, ``edges (E, 2)``, rows of child and parent, and ``weights (E,)`` if any.
+  the hierarchy is known, ``edges (E, 2)``, rows of child and parent, and ``weights (E,)`` if any;
+  and what `Embedding.probability` learnt from them, ``probability (16, 9)``.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from dataclasses import asdict
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -28,23 +29,27 @@ from torch.distributions import Distribution, Independent, kl_divergence
 
 from hyperwrap.distributions import KLEstimate, WrappedNormal, estimate_kl
 from hyperwrap.embedding import export
+from hyperwrap.embedding.adding import placed
+from hyperwrap.embedding.below import WEIGHTS, fitted, log_odds
 from hyperwrap.embedding.evaluate import Evaluation, evaluate
 from hyperwrap.embedding.export import Coordinates
-from hyperwrap.embedding.nodes import Covariance, Geometry, NodeType, node_type
+from hyperwrap.embedding.nodes import Covariance, Geometry, Nodes, NodeType, node_type
 from hyperwrap.embedding.query import Index, closest_names, shortlist
 from hyperwrap.errors import UnknownNodeError, UserError
 from hyperwrap.files import as_json, read_tensors, write_tensors, write_whole
 from hyperwrap.graphs.catalogue import graph
 from hyperwrap.graphs.hierarchy import Hierarchy
+from hyperwrap.graphs.relatives import Relatives
 from hyperwrap.training import Progress, finished
 
-__all__ = ["Embedding", "Match"]
+__all__ = ["Edge", "Embedding", "Match"]
 
 Names = str | Sequence[str]
 
 _DRAWS_AT_ONCE = 2**22
 _NODES_AT_ONCE = 2**14
 _SHORTLIST = 300
+_CERTAIN = 0.95  # of many nodes few are below one, so that a half would let in others
 
 
 class Match(NamedTuple):
@@ -52,6 +57,14 @@ class Match(NamedTuple):
 
     name: str
     value: float
+
+
+class Edge(NamedTuple):
+    """An edge, and how probable it is."""
+
+    child: str
+    parent: str
+    probability: float
 
 
 class Embedding:
@@ -70,6 +83,7 @@ class Embedding:
         covariance: ``diagonal``, ``scalar`` or ``none``.
         config: anything that JSON holds and that should be kept with the embedding.
         hierarchy: the edges that the embedding was made from, over the same names.
+        calibration: what `probability` learnt from them; without it, it is learnt when needed.
 
     >>> parents = {"puppy": "dog", "dog": "animal", "cat": "animal"}
     >>> pets = hw.embed(parents, dim=2, closure=True, epochs=50)
@@ -90,6 +104,7 @@ class Embedding:
         covariance: Covariance = "diagonal",
         config: Mapping[str, Any] | None = None,
         hierarchy: Hierarchy | None = None,
+        calibration: Tensor | None = None,
     ) -> None:
         self.kind = node_type(geometry, covariance)
         self.names = _checked_names(list(names), hierarchy)
@@ -97,6 +112,8 @@ class Embedding:
         """The direct edges from child to parent; None if the embedding was made without."""
         self.tangent, self.scale = _checked(tangent, scale, len(self.names), self.kind)
         self.config = dict(config or {})
+        self.calibration = _checked_calibration(calibration)
+        """What `probability` learnt; None until it is needed, or saved."""
 
     def __repr__(self) -> str:
         return f"Embedding({len(self):,} nodes, n={self.dim}, {self.kind})"
@@ -174,12 +191,26 @@ class Embedding:
         """Nodes by distance, to search from many at once: ``index.search(nodes, topn)``."""
         return Index(self.tangent, self.kind.geometry)
 
-    def neighbours(self, name: str, topn: int = 10) -> list[Match]:
+    @overload
+    def neighbours(self, name: str, topn: int = 10) -> list[Match]: ...
+    @overload
+    def neighbours(self, name: list[str], topn: int = 10) -> list[list[Match]]: ...
+    def neighbours(self, name: Names, topn: int = 10) -> list[Match] | list[list[Match]]:
         """The nodes whose centres are nearest, with their distances."""
-        found = self.index.search(self.nodes([name]), _at_least_1(topn))
-        return self._matches(found.nodes[0], found.distance[0])
+        names = [name] if isinstance(name, str) else name
+        nearest = self.index.search(self.nodes(names), _at_least_1(topn))
+        found = [self._matches(*each) for each in zip(*nearest, strict=True)]
+        return found[0] if isinstance(name, str) else found
 
-    def ancestors(self, name: str, topn: int = 10, *, covering: bool = False) -> list[Match]:
+    @overload
+    def ancestors(self, name: str, topn: int = 10, *, covering: bool = False) -> list[Match]: ...
+    @overload
+    def ancestors(
+        self, name: list[str], topn: int = 10, *, covering: bool = False
+    ) -> list[list[Match]]: ...
+    def ancestors(
+        self, name: Names, topn: int = 10, *, covering: bool = False
+    ) -> list[Match] | list[list[Match]]:
         """The nodes ``c`` with the least ``KL(name‖c)``: it is small where ``c`` covers the node.
 
         The order is the one that `evaluate` judges; after the ancestors come, if ``topn`` asks for
@@ -188,6 +219,8 @@ class Embedding:
         child to spread it. The divergences are those of `torch.distributions.kl_divergence`, the
         same at every call.
         """
+        if not isinstance(name, str):
+            return [self.ancestors(each, topn, covering=covering) for each in name]
         node, count = self._node(name), max(_SHORTLIST, 10 * _at_least_1(topn))
         own = self._law(torch.tensor(node))
         near = shortlist(self.tangent, self._log_scale, self.kind, node, count)
@@ -206,6 +239,163 @@ class Embedding:
     @property
     def _log_scale(self) -> Tensor:
         return torch.zeros_like(self.scale) if self.kind.point else self.scale.log()
+
+    def most_general(self, topn: int = 10) -> list[Match]:
+        """The nodes with the largest entropy; of points, those nearest to the origin, by radius."""
+        count = min(_at_least_1(topn), len(self))
+        first = self._specificity(torch.arange(len(self))).topk(count, largest=False)
+        sign = 1 if self.kind.point else -1
+        return self._matches(first.indices, sign * first.values)
+
+    def _specificity(self, nodes: Tensor) -> Tensor:
+        """The radius of points, else minus the entropy."""
+        if self.kind.point:
+            return self.tangent[nodes].double().norm(dim=-1)
+        return -self._entropy(nodes)
+
+    def search(self, text: str, topn: int = 10) -> list[str]:
+        """Names that begin like this, ignoring case, the shortest first; else those spelled alike.
+
+        >>> hw.embed({"dog": "animal", "cat": "animal"}, dim=2, epochs=0).search("DO")
+        ['dog']
+        """
+        return closest_names(text, self.names, _at_least_1(topn))
+
+    # --- the hierarchy ---------------------------------------------------------------------------
+
+    @cached_property
+    def _relatives(self) -> Relatives:
+        if self.hierarchy is None:
+            raise UserError(
+                "Expected an embedding that knows its hierarchy; this one was made without. "
+                "Embed the edges again, or pass `hierarchy`."
+            )
+        return Relatives(self.hierarchy)
+
+    def contains(self, a: str, b: str) -> bool:
+        """Whether the edges put ``b`` below ``a``."""
+        ends = (np.array([self._node(name)]) for name in (b, a))
+        return bool(self._relatives.below(*ends)[0])
+
+    def common_ancestor(self, a: str, b: str) -> str | None:
+        """The deepest node that is above both by the edges, or is one of them; None without any.
+
+        >>> animals = [("dog", "mammal"), ("cat", "mammal"), ("mammal", "animal")]
+        >>> hw.embed(animals, dim=2, epochs=0).common_ancestor("dog", "cat")
+        'mammal'
+        """
+        found = self._relatives.common(self._node(a), self._node(b))
+        return None if found is None else self.names[found]
+
+    def path(self, a: str, b: str) -> list[str]:
+        """The shortest way along the edges, up from ``a`` and down to ``b``; empty without any.
+
+        >>> animals = [("dog", "mammal"), ("mammal", "animal"), ("bird", "animal")]
+        >>> hw.embed(animals, dim=2, epochs=0).path("dog", "bird")
+        ['dog', 'mammal', 'animal', 'bird']
+        """
+        return [self.names[node] for node in self._relatives.way(self._node(a), self._node(b))]
+
+    def _calibrated(self) -> Tensor:
+        if self.calibration is None:
+            if not self._relatives.ordered:
+                raise UserError(
+                    "Expected a hierarchy, to learn from it what is below what; the edges of this "
+                    "embedding go round in cycles, or there are none."
+                )
+            self.calibration = fitted(self._relatives, self.kind, self._all_nodes)
+        return self.calibration
+
+    def probability(self, child: Names, parent: Names) -> Tensor:
+        """How probable it is, by where the nodes lie, that ``child`` is below ``parent``.
+
+        Lists are taken pair by pair, a name with all. It is calibrated on pairs from the hierarchy
+        of the embedding, half of them true and half not: see `hyperwrap.embedding.below`. It speaks
+        of nodes that were added, and of edges that nobody drew, just as well.
+
+        >>> animals = [("dog", "mammal"), ("cat", "mammal"), ("mammal", "animal")]
+        >>> zoo = hw.embed(animals, dim=2, epochs=0)
+        >>> bool(zoo.probability("dog", "animal") > zoo.probability("dog", "cat"))
+        True
+        """
+        a, c = _paired(self.nodes(child), self.nodes(parent))
+        return self._below(torch.stack([a, c], -1).view(-1, 2)).view(a.shape)
+
+    def _below(self, ends: Tensor) -> Tensor:
+        return log_odds(self._calibrated(), self.kind, self._all_nodes, ends).sigmoid()
+
+    @property
+    def _all_nodes(self) -> Nodes:
+        scale = torch.ones_like(self.scale) if self.kind.point else self.scale
+        return Nodes(self.tangent.T.double(), scale.T.double())
+
+    @overload
+    def descendants(self, name: str, topn: int = 10) -> list[Match]: ...
+    @overload
+    def descendants(self, name: list[str], topn: int = 10) -> list[list[Match]]: ...
+    def descendants(self, name: Names, topn: int = 10) -> list[Match] | list[list[Match]]:
+        """Nodes that are almost certainly below this one, the most general first.
+
+        They are found by where they lie, and come with their `probability`.
+        ``embedding.hierarchy.below(name).names`` are those that the edges put there.
+        """
+        if not isinstance(name, str):
+            return [self.descendants(each, topn) for each in name]
+        child = torch.arange(len(self))
+        parent = torch.full_like(child, self._node(name))
+        probability = self._below(torch.stack([child, parent], 1))
+        found = (probability > _CERTAIN).nonzero().squeeze(1)
+        first = self._specificity(found).argsort()[: _at_least_1(topn)]
+        return self._matches(found[first], probability[found[first]])
+
+    def suspicious_edges(self, topn: int = 10) -> list[Edge]:
+        """The edges that the geometry contradicts: of those improbable by a half, the worst first.
+
+        They may be wrong. Or they are second parents, of a node that lies with its first.
+        """
+        ends = torch.from_numpy(self._relatives.hierarchy.edges)
+        probability = self._below(ends)
+        worst = probability.topk(min(_at_least_1(topn), len(ends)), largest=False)
+        found = zip(ends[worst.indices].tolist(), worst.values.tolist(), strict=True)
+        names = self.names
+        return [Edge(names[a], names[c], value) for (a, c), value in found if value < 0.5]
+
+    def add(self, child: str, parents: Names) -> "Embedding":
+        """Gives a new leaf a place below its parents, at once and without training.
+
+        The rest stays as it is. Returns the embedding itself.
+
+        >>> zoo = hw.embed({"dog": "mammal", "cat": "mammal", "mammal": "animal"}, dim=2, epochs=0)
+        >>> zoo.add("horse", "mammal").path("horse", "animal")
+        ['horse', 'mammal', 'animal']
+        """
+        return self.add_all({child: parents})
+
+    def add_all(self, parents: Mapping[str, Names]) -> "Embedding":
+        """`add` for many: new names, each with its parents, which may be new and come before it."""
+        leaves = self._numbered(parents)
+        hierarchy = _grown(self._relatives, [*parents], leaves)
+        nodes = self.tangent, self.scale
+        self.tangent, self.scale = placed(self.kind, nodes, Relatives(hierarchy), leaves)
+        self.names, self.hierarchy = hierarchy.names, hierarchy
+        for known in ("_index", "index", "_relatives"):
+            self.__dict__.pop(known, None)
+        return self
+
+    def _numbered(self, parents: Mapping[str, Names]) -> dict[int, list[int]]:
+        """New nodes and their parents as rows, those of new nodes at the end."""
+        new: dict[str, int] = {}
+        leaves: dict[int, list[int]] = {}
+        for child, above in parents.items():
+            if child in self:
+                raise UserError(f"Expected a new name; there is already a node {child!r}.")
+            names = [above] if isinstance(above, str) else list(above)
+            if not names:
+                raise UserError(f"Expected a parent for {child!r}; got none.")
+            rows = [new[name] if name in new else self._node(name) for name in names]
+            new[child] = len(self) + len(new)
+            leaves[new[child]] = [*dict.fromkeys(rows)]
+        return leaves
 
     # --- how good it is --------------------------------------------------------------------------
 
@@ -324,6 +514,8 @@ class Embedding:
         names = _lines(self.names)
         write_whole(folder / "nodes.txt", names)
         tensors = {"tangent": self.tangent, "scale": self.scale, **_edge_tensors(self.hierarchy)}
+        if self.hierarchy is not None and self._relatives.ordered:
+            tensors["probability"] = self._calibrated()
         # One text only: safetensors writes several in any order, and files should be reproducible.
         write_tensors(folder / "embedding.safetensors", tensors, {"nodes": _digest(names)})
 
@@ -341,8 +533,8 @@ class Embedding:
             raise _not_whole(folder, f"{path.name} belongs to something else")
         try:
             kind = config["geometry"], config["covariance"]
-            hierarchy = _hierarchy(names, tensors)
-            return cls(names, tensors["tangent"], tensors["scale"], *kind, config, hierarchy)
+            more = config, _hierarchy(names, tensors), tensors.get("probability")
+            return cls(names, tensors["tangent"], tensors["scale"], *kind, *more)
         except UserError as error:
             raise _not_whole(folder, f"its files do not belong together ({error})") from None
 
@@ -404,6 +596,26 @@ def _checked(tangent: Tensor, scale: Tensor, nodes: int, kind: NodeType) -> tupl
     if not kind.point and not bool((scale > 0).all()):
         raise UserError(f"Expected positive `scale`; got {scale.min().item():g}.")
     return tangent, scale
+
+
+def _checked_calibration(calibration: Tensor | None) -> Tensor | None:
+    if calibration is not None and calibration.shape != WEIGHTS:
+        raise UserError(
+            f"Expected `calibration` of shape {WEIGHTS}; got {tuple(calibration.shape)}."
+        )
+    return calibration
+
+
+def _grown(relatives: Relatives, names: list[str], leaves: dict[int, list[int]]) -> Hierarchy:
+    """With new leaves at the end; both ways where the edges have no direction."""
+    old = relatives.hierarchy
+    new = np.array([(leaf, parent) for leaf in leaves for parent in leaves[leaf]], np.int64)
+    new = new.reshape(-1, 2)
+    new = new if relatives.ordered or not len(old.edges) else np.concatenate([new, new[:, ::-1]])
+    weights = old.weights
+    if weights is not None:
+        weights = np.concatenate([weights, np.ones(len(new), np.float32)])
+    return Hierarchy([*old.names, *names], np.concatenate([old.edges, new]), weights)
 
 
 # --- reading and writing a folder ----------------------------------------------------------------

@@ -158,9 +158,14 @@ def _fill(found: Found, rows: Tensor, nodes: Tensor, distance: Tensor) -> None:
 # --- by energy -----------------------------------------------------------------------------------
 
 
-def shortlist(h: Tensor, log_scale: Tensor, kind: NodeType, node: int, count: int) -> Tensor:
-    """The ``count`` nodes ``c`` with about the least ``KL(node‖c)``, the node itself left out."""
-    noise = torch.randn(_PAIRS, h.shape[1], generator=torch.Generator().manual_seed(0))
+def shortlist(
+    h: Tensor, log_scale: Tensor, kind: NodeType, node: int, count: int, pairs: int = _PAIRS
+) -> Tensor:
+    """The ``count`` nodes ``c`` with about the least ``KL(node‖c)``, the node itself left out.
+
+    They are found by this many pairs of draws.
+    """
+    noise = torch.randn(pairs, h.shape[1], generator=torch.Generator().manual_seed(0))
     noise = torch.cat([noise, -noise]).unsqueeze(0)
     (energy,) = energies(h, log_scale, kind, torch.tensor([node]), noise)
     energy[node] = torch.inf
