@@ -1,9 +1,17 @@
-"""Doctests in docstrings as code. Markdown would read ``>>>`` as a quotation in a quotation."""
+"""What the site is built with besides Markdown: doctests as code, and the explorer of the nouns.
 
+Markdown would read ``>>>`` as a quotation in a quotation.
+"""
+
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from markdown import Extension, Markdown
 from markdown.preprocessors import Preprocessor
+from mkdocs.structure.files import File, Files
+
+import hyperwrap as hw
 
 
 class _Doctests(Preprocessor):
@@ -31,3 +39,16 @@ class _DoctestExtension(Extension):
 def on_config(config: Any) -> Any:
     config.markdown_extensions.append(_DoctestExtension())
     return config
+
+
+_built: list[Path] = []  # once, however often `mkdocs serve` builds the site
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """The explorer on the front page: all nouns of WordNet, placed in the plane."""
+    if not _built:
+        _built.append(Path(mkdtemp()) / "nouns.html")
+        nouns = hw.embed("wordnet", dim=2, epochs=0)
+        hw.view(nouns, title="The nouns of WordNet").save(_built[0])
+    files.append(File.generated(config, "explorer/nouns.html", abs_src_path=str(_built[0])))
+    return files

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import torch
 import typer
 
+import hyperwrap as hw
 from hyperwrap.cli import show
 from hyperwrap.cli.app import Device, Output, Resume, Seed, resumable, the_device
 from hyperwrap.runs import Run
@@ -46,8 +47,12 @@ def note_on_speed(device: torch.device, quick: bool) -> None:
 def demo(
     context: typer.Context, output: Output = Path("runs/demo"), resume: Resume = False
 ) -> None:
-    """Embed a noisy tree in hyperbolic and Euclidean space: Table 1, in a minute or two."""
+    """Table 1 on a noisy tree, and WordNet's mammals to explore: in a minute or two."""
     _reproduce_tree(context, "hyperwrap demo", output, 0, resume)
+    mammals = hw.embed("wordnet-mammals", dim=2, epochs=0)
+    page = hw.view(mammals, title="The mammals of WordNet").save(output / "mammals.html")
+    show.wrote(*page)
+    show.line(f"To look at the mammals, open {output / 'mammals.html'} in a browser.")
 
 
 @reproduce.command()
