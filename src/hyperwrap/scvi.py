@@ -36,6 +36,7 @@ __all__ = ["HyperbolicModule", "HyperbolicSCVI", "TangentWrappedNormal"]
 Likelihood = Literal["zinb", "nb", "poisson"]
 _LIKELIHOODS = ("zinb", "nb", "poisson")
 _AT_ONCE = 10_000  # cells, when counts are checked
+_DECODED = 4096  # points, when they are decoded
 _NAMED = 5  # genes or columns in a message
 
 
@@ -243,6 +244,61 @@ class HyperbolicSCVI(SCVI):
         """
         found: Any = super().get_latent_representation(*args, return_dist=return_dist, **kwargs)
         return found if return_dist else to_disc(found)
+
+    @torch.inference_mode()
+    def decode(
+        self,
+        places: Any,
+        genes: Sequence[str] | None = None,
+        *,
+        n_cells: int = 16,
+        random_state: int = 0,
+    ) -> NDArray[np.float32]:
+        """Normalised expression at points of the disc, ``(..., n) → (..., genes)``.
+
+        Batches and other covariates are averaged out: each point is decoded with those of
+        ``n_cells`` cells, drawn once for all points.
+
+        Args:
+            places: points of the Poincaré ball.
+            genes: names of genes; by default all.
+            n_cells: how many cells lend their covariates.
+            random_state: a seed for the draw of these cells.
+        """
+        z = charts.from_poincare(torch.as_tensor(places, dtype=torch.float64))
+        h, columns = lorentz.log0(z).float(), self._columns(genes)
+        lenders = self._lenders(n_cells, random_state)
+        found = [
+            self._decoded(some, lenders)[..., columns].mean(1)
+            for some in h.reshape(-1, h.shape[-1]).split(max(1, _DECODED // n_cells))
+        ]
+        return torch.cat(found).reshape(*h.shape[:-1], len(columns)).numpy()
+
+    def _columns(self, genes: Sequence[str] | None) -> list[int]:
+        names = {name: i for i, name in enumerate(self.get_var_names())}
+        unknown = [gene for gene in genes or () if gene not in names]
+        if unknown:
+            raise UserError(f"Expected genes of the model; got {_listed(unknown)}.")
+        return [names[gene] for gene in (names if genes is None else genes)]
+
+    def _lenders(self, n_cells: int, seed: int) -> dict[str, Tensor]:
+        """The covariates of some of the cells that the model was set up with."""
+        adata: Any = self.adata
+        draw = np.random.default_rng(seed).choice(adata.n_obs, min(n_cells, adata.n_obs), False)
+        chosen: Any = np.sort(draw)
+        (tensors,) = self._make_data_loader(adata=adata, indices=chosen, batch_size=len(draw))
+        return tensors
+
+    def _decoded(self, h: Tensor, lenders: dict[str, Tensor]) -> Tensor:
+        """Every point with the covariates of every lender, ``(points, lenders, genes)``."""
+        module: Any = self.module
+        module.eval()
+        device = self.device
+        tensors = {key: x.to(device).repeat(len(h), 1) for key, x in lenders.items()}
+        count = len(tensors["X"]) // len(h)
+        z = h.to(device).repeat_interleave(count, 0)
+        inputs = module._get_generative_input(tensors, {"z": z, "library": z.new_zeros(len(z), 1)})
+        return module.generative(**inputs)["px"].scale.cpu().unflatten(0, (len(h), count))
 
     def get_aggregated_posterior(self, *args: Any, **kwargs: Any) -> Any:
         """Not there: that of `SCVI`, and its differential abundance, are of normal laws."""
