@@ -234,3 +234,24 @@ def mean_log_sinhc(variances: Sequence[float], c: float = 1.0) -> float:
 
     ctx.dps = 15
     return float(ctx.quad(given_angle, [0, ctx.pi / 4, ctx.pi / 2]) * 2 / ctx.pi)
+
+
+def log_normaliser(n: int, sigma: float, c: float = 1.0, dps: int = 30) -> Number:
+    """``log ∫ exp(−d²/2σ²) dvol`` over ``H^n``, by quadrature over the radius in units of ``σ``."""
+    ctx: Any = MPContext()
+    ctx.dps = dps
+    scale = ctx.mpf(sigma)
+    s = scale * ctx.sqrt(c)
+    k = (n - 1) * s * s
+    mode = (k + ctx.sqrt(k * (k + 4))) / 2  # of sinh(x)^(n−1)·exp(−x²/2s²), roughly
+    for _ in range(20):
+        t = ctx.tanh(mode)
+        if n > 1:
+            mode -= (mode * t - k) / (t + mode * (1 - t * t))
+
+    def f(r: Number) -> Number:
+        return (ctx.sinh(s * r) / s) ** (n - 1) * ctx.exp(-r * r / 2)
+
+    knots = sorted({max(ctx.zero, mode / s + d) for d in range(-16, 17, 2)})
+    area = ctx.log(2) + ctx.mpf(n) / 2 * ctx.log(ctx.pi) - ctx.loggamma(ctx.mpf(n) / 2)
+    return area + n * ctx.log(scale) + ctx.log(ctx.quad(f, knots))

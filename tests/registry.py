@@ -1,6 +1,7 @@
 """A registry of laws, which every property in the suite runs over: a new case costs one line."""
 
 import inspect
+import math
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from torch.distributions import (
 
 import hyperwrap as hw
 
+F64 = torch.float64
 Test = Callable[..., None]
 
 
@@ -73,9 +75,42 @@ def _diag(low: Tensor) -> Tensor:
     return low.diagonal(dim1=-2, dim2=-1)
 
 
+# --- laws of the distance from the centre, at a size --------------------------------------------
+
+ISOTROPIC: dict[str, Callable[..., Distribution]] = {
+    "riemannian": lambda low, **at: hw.RiemannianNormal(scale=low[..., 0, 0], **at),
+    "ball": lambda low, **at: hw.UniformBall(radius=3.1 + low[..., 0, 0], **at),
+}
+
+
+class OnTangents(Distribution):
+    """The law of ``v`` for an isotropic law, with the mass of its density by a trapezoidal rule."""
+
+    def __init__(self, form: str, low: Tensor, n: int, c: float) -> None:
+        self.form, self.size, self.n, self.root = form, low[..., 0, 0], n, math.sqrt(c)
+        super().__init__(low.shape[:-2], torch.Size((n,)), validate_args=False)
+
+    def shape(self, r: Tensor) -> Tensor:
+        """The log-density at a distance, but for a constant."""
+        if self.form == "riemannian":
+            return -(r / self.size).square() / 2
+        return torch.where(r <= 3.1 + self.size, 0.0, -torch.inf).to(r)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        reach = 3.1 + self.size if self.form == "ball" else 16 * self.size * (1 + self.size)
+        r = torch.linspace(0, 1, 200_001, dtype=F64).view(-1, *[1] * reach.dim()) * reach
+        area = 2 * math.pi ** (self.n / 2) / math.gamma(self.n / 2)
+        sphere = (torch.sinh(self.root * r) / self.root) ** (self.n - 1) * area
+        mass = torch.trapezoid(sphere * self.shape(r).exp(), r, dim=0)
+        length = value.norm(dim=-1)
+        x = self.root * length
+        log_det = (self.n - 1) * torch.log(torch.sinh(x) / x)
+        return self.shape(length) - mass.log() + log_det
+
+
 @dataclass(frozen=True)
 class Case:
-    """A wrapped law: what Σ or the base law is, where the centre is, and the curvature ``−c``.
+    """A law: what it is or what form Σ is in, where the centre is, and the curvature ``−c``.
 
     ``base()`` is the same law on ``R^n`` by torch alone, the independent witness.
     """
@@ -109,16 +144,22 @@ class Case:
         return hw.lorentz.exp0(self.radius * v / v.norm(dim=-1, keepdim=True), c=self.c)
 
     def law(self, dtype: torch.dtype = torch.float64, *, validate_args: bool | None = None) -> Any:
-        """The `WrappedNormal` or `Wrapped` of this case."""
-        loc, low = self.loc(dtype), self.tril(dtype)
-        if not self.is_normal:
-            base = BASE_LAWS[self.form](low)
-            return hw.Wrapped(base, loc, c=self.c, validate_args=validate_args)
-        sigma = SIGMA_FORMS[self.form](low)
-        return hw.WrappedNormal(loc, **sigma, c=self.c, validate_args=validate_args)
+        """The law of this case."""
+        return self.law_at(dtype, loc=self.loc(dtype), validate_args=validate_args)
+
+    def law_at(self, dtype: torch.dtype = torch.float64, **centre: Any) -> Any:
+        """The same law around a centre that is given in either form."""
+        low = self.tril(dtype)
+        if self.form in ISOTROPIC:
+            return ISOTROPIC[self.form](low, c=self.c, **centre)
+        if self.form in BASE_LAWS:
+            return hw.Wrapped(BASE_LAWS[self.form](low), c=self.c, **centre)
+        return hw.WrappedNormal(**SIGMA_FORMS[self.form](low), c=self.c, **centre)
 
     def base(self, dtype: torch.dtype = torch.float64) -> Distribution:
         low = self.tril(dtype)
+        if self.form in ISOTROPIC:
+            return OnTangents(self.form, low, self.n, self.c)
         if not self.is_normal:
             return BASE_LAWS[self.form](low)
         if self.form == "scalar":
@@ -164,5 +205,12 @@ CASES = [
     Case("student", n=5, batch=(2, 2)),
     Case("gaussian", n=2, c=0.25, radius=0.0),
     Case("gaussian", n=5, c=4.0, batch=(3,)),
+    Case("riemannian", n=1, c=0.25),
+    Case("riemannian", n=2, radius=0.0),
+    Case("riemannian", n=3, c=4.0, batch=(3,)),
+    Case("riemannian", n=5, batch=(2, 2)),
+    Case("ball", n=1),
+    Case("ball", n=2, c=0.25, batch=(3,)),
+    Case("ball", n=3, radius=0.0),
 ]
 NORMAL_CASES = [case for case in CASES if case.is_normal]

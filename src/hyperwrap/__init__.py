@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from hyperwrap import charts, constraints, lorentz, special, stats
 from hyperwrap.distributions import (
     KLEstimate,
+    RiemannianNormal,
+    UniformBall,
     Wrapped,
     WrappedNormal,
     WrappedNormalMixture,
@@ -27,6 +29,8 @@ __all__ = [
     "EuclideanLatent",
     "HyperbolicLatent",
     "KLEstimate",
+    "RiemannianNormal",
+    "UniformBall",
     "Wrapped",
     "WrappedNormal",
     "WrappedNormalMixture",

@@ -956,7 +956,8 @@ def test_the_mode_has_the_largest_density(case: Case):
     law = case.law()
     best = law.log_prob(law.mode)
     for size in (1e-3, 0.1, 1.0):
-        assert (law.log_prob(around(law.mode, case.c, size)) < best).all()
+        there = law.log_prob(around(law.mode, case.c, size))
+        assert (there <= best if case.form == "ball" else there < best).all()
 
 
 def test_the_mean_of_a_wrapped_law_is_its_centre_if_the_base_has_mean_zero():

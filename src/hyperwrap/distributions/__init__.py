@@ -1,8 +1,17 @@
 """Probability distributions on hyperbolic space, with the conventions of `torch.distributions`."""
 
+from hyperwrap.distributions.isotropic import RiemannianNormal, UniformBall
 from hyperwrap.distributions.kl import KLEstimate, estimate_kl
 from hyperwrap.distributions.mixture import WrappedNormalMixture
 from hyperwrap.distributions.wrapped import Wrapped
 from hyperwrap.distributions.wrapped_normal import WrappedNormal
 
-__all__ = ["KLEstimate", "Wrapped", "WrappedNormal", "WrappedNormalMixture", "estimate_kl"]
+__all__ = [
+    "KLEstimate",
+    "RiemannianNormal",
+    "UniformBall",
+    "Wrapped",
+    "WrappedNormal",
+    "WrappedNormalMixture",
+    "estimate_kl",
+]

@@ -21,8 +21,8 @@ from hyperwrap.distributions.centres import (
     centre_by_newton,
     frechet_centre,
     seen_from,
-    seen_from_candidates,
 )
+from hyperwrap.distributions.estimates import CentredFit
 from hyperwrap.distributions.samples import Sample, sample_from
 from hyperwrap.distributions.shapes import (
     SHAPES,
@@ -62,34 +62,19 @@ class StandardErrors:
 
 
 @dataclass(frozen=True, repr=False)
-class Fit:
-    """A law with the largest likelihood, and how well the points determine it."""
+class Fit(CentredFit):
+    """A wrapped normal with the largest likelihood, and how well the points determine it."""
 
     law: "WrappedNormal"
     """The fitted law, with a batch of its own for each sample in the batch."""
-    log_likelihood: Tensor
-    """``Σ w log p(z)``, ``(*batch)``."""
     covariance: CovarianceShape
     """The shape of ``Σ`` that was fitted."""
-    _sample: Sample
-    _centre: Tensor
     _profile: Profile
 
     @property
     def parameters(self) -> int:
         """How many numbers were fitted."""
         return self.law.n + self._shape.parameters(self.law.n)
-
-    @property
-    def aic(self) -> Tensor:
-        """Akaike's criterion, ``2·parameters − 2·log_likelihood``: smaller is better."""
-        return 2 * self.parameters - 2 * self.log_likelihood
-
-    @property
-    def bic(self) -> Tensor:
-        """Schwarz's criterion, ``parameters·log N − 2·log_likelihood``: smaller is better."""
-        size = self._sample.total.log().to(self.log_likelihood)
-        return self.parameters * size - 2 * self.log_likelihood
 
     @cached_property
     def centre_covariance(self) -> Tensor:
@@ -110,22 +95,6 @@ class Fit:
             self._own_unit(variance.sqrt()),
         )
 
-    def contains(self, loc: Tensor, level: float = 0.95) -> Tensor:
-        """Whether a centre lies in the confidence region of this level.
-
-        The region is that of the likelihood ratio, with the threshold that makes it exact for any
-        number of points where the curvature does not matter (full ``Σ``: Hotelling's T²).
-
-        Args:
-            loc: points ``(..., n+1)``, whose shape broadcasts with ``(*batch, n+1)``.
-            level: the probability with which such regions contain the true centre.
-        """
-        n, total = self.law.n, self._sample.total
-        u, sample = seen_from_candidates(loc, self._sample, self.law.c, level)
-        there = minus_profile(sample, self._shape.estimate(second_moment(sample, u)), u)
-        ratio = 2 * total * (there - self._profile.local.value)
-        return ratio <= self._shape.likelihood_ratio(n, total, level)
-
     def __repr__(self) -> str:
         n, batch = self.law.n, tuple(self.law.batch_shape)
         name = f"Fit of {type(self.law).__name__} on H^{n}, {self.covariance} Σ"
@@ -142,16 +111,13 @@ class Fit:
     def _shape(self) -> Shape:
         return SHAPES[self.covariance]
 
+    def _minus_profile(self, sample: Sample, u: Tensor) -> Tensor:
+        return minus_profile(sample, self._shape.estimate(second_moment(sample, u)), u)
+
     @cached_property
     def _unit_centre_covariance(self) -> Tensor:
         information = self._profile.local.hessian * self._sample.total[..., None, None]
         return torch.linalg.inv(information)
-
-    def _own_unit(self, square: Tensor) -> Tensor:
-        """A matrix of squared lengths, in units of the curvature, as one in our unit of length."""
-        c = self.law.c
-        c = wide(c)[..., None, None] if isinstance(c, Tensor) else c
-        return (square / c).to(self.log_likelihood.dtype)
 
 
 def fit_wrapped_normal(
@@ -173,9 +139,9 @@ def fit_wrapped_normal(
         return Fit(
             law_from(kind, centre, found.sigma, covariance, c, sample.dtype),
             _log_likelihood(sample, found, c),
-            covariance,
             sample,
             centre,
+            covariance,
             found,
         )
 
@@ -226,13 +192,8 @@ def _require_spread(sample: Sample, covariance: CovarianceShape, u: Tensor) -> N
             f"Expected at least {least} points for a {covariance} Σ on H^{n}; got {size}. "
             f"Give more points{hint}."
         )
-    rounding = torch.finfo(sample.dtype).eps * sample.z[..., 0].amax(-1)
     moment = second_moment(sample, u)
-    spread = moment.diagonal(dim1=-2, dim2=-1).amax(-1)
-    if (spread <= rounding.square()).any():
-        raise UserError(
-            f"Expected points that differ; got {size} times the same point, which leaves Σ = 0."
-        )
+    sample.require_spread(moment.diagonal(dim1=-2, dim2=-1).amax(-1), "Σ")
     values = torch.linalg.eigvalsh(SHAPES[covariance].estimate(moment))
     if (values[..., 0] <= 1e-14 * values[..., -1]).any():
         raise UserError(

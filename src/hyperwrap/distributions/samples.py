@@ -53,6 +53,15 @@ class Sample:
         if not (self.share == self.share[..., :1]).all():
             raise UserError(f"Expected {name} without weights; got one with weights.")
 
+    def require_spread(self, square: Tensor, what: str) -> None:
+        """Raises a `UserError` where a squared spread is no larger than rounding makes it."""
+        rounding = torch.finfo(self.dtype).eps * self.z[..., 0].amax(-1)
+        if (square <= rounding.square()).any():
+            raise UserError(
+                f"Expected points that differ; got {self.size} times the same point, "
+                f"which leaves {what} = 0."
+            )
+
     def mean(self, x: Tensor) -> Tensor:
         """``Σ w x`` over the sample, ``(*batch, N, …) → (*batch, …)``."""
         share = self.share.reshape((*self.share.shape, *[1] * (x.dim() - self.share.dim())))

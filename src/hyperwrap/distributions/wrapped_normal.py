@@ -14,7 +14,6 @@ from hyperwrap.constraints import hyperboloid
 from hyperwrap.curvature import Curvature, over, root, times
 from hyperwrap.distributions import sigma
 from hyperwrap.distributions.base import (
-    WrappedDistribution,
     broadcast_batch,
     expanded,
     is_constant,
@@ -23,13 +22,15 @@ from hyperwrap.distributions.base import (
 )
 from hyperwrap.distributions.fitting import CovarianceShape, Fit, fit_wrapped_normal
 from hyperwrap.distributions.radial import mean_log_sinhc
+from hyperwrap.distributions.radii import Chi
+from hyperwrap.distributions.regions import CentralDistribution
 from hyperwrap.precision import at_least_float32, wide
 from hyperwrap.special import squared_norm
 
 __all__ = ["WrappedNormal"]
 
 
-class WrappedNormal(WrappedDistribution):
+class WrappedNormal(CentralDistribution):
     r"""The pseudo-hyperbolic Gaussian ``G(μ, Σ)``: ``v ~ N(0, Σ)`` wrapped at ``μ``.
 
     ``log p(z) = log N(v; 0, Σ) − (n−1)·log(sinh(√c r)/(√c r))``, ``r = |v|``, with respect to the
@@ -188,6 +189,11 @@ class WrappedNormal(WrappedDistribution):
     def mode(self) -> Tensor:
         """``μ``: both factors of the density are largest at ``v = 0``."""
         return self.loc
+
+    @property
+    def radial(self) -> Chi:
+        """The law of the Mahalanobis radius ``|L⁻¹v|``: that of a Gaussian vector's length."""
+        return Chi(self.n, self.batch_shape, self._validate_args)
 
     def entropy(self) -> Tensor:
         """``½ log det 2πeΣ + (n−1)·E[log sinhc(√c r)]``, by quadrature: see `radial`."""
