@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import hyperwrap as hw
 from hyperwrap.cli import main
 from hyperwrap.errors import UserError
-from hyperwrap.view.pack import pack, subtree_sizes
+from hyperwrap.view.pack import pack
 from hyperwrap.view.sources import Source, coloured, source
 
 PETS = {"puppy": "dog", "dog": "animal", "cat": "animal"}
@@ -140,7 +140,3 @@ def test_columns_that_do_not_fit(pets: hw.Embedding, colour: Any, message: str, 
     with pytest.raises(UserError, match=message):
         coloured(source(pets), colour)
 
-
-def test_sizes_of_subtrees():
-    parent = np.array([-1, 0, 0, 1, 3, -1, 7, 6])
-    assert subtree_sizes(parent).tolist()[:6] == [5, 3, 1, 2, 1, 1]

@@ -17,8 +17,8 @@ absolute, a few numbers each, yet any two of them see each other exactly, howeve
 
 The chunks are the leaves of a tree of cells, from sectors of the plane: a cell takes what lies near
 its anchor, once it is narrow enough, and halves the rest. Every cell has a frame, a run of rows and
-a circle, in its frame, around all its points. Within a chunk the rows go from coarse to fine: those
-of level ``k`` and before cover the rest to within ``√2·2^{1−k}`` radii of the circle.
+a circle, in its frame, around all its points. Within a chunk the rows follow Hilbert's curve, so that
+a run of them is near together, too.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from hyperwrap.special import product_error
 
-__all__ = ["LEVELS", "REACH", "Chunks", "chunks", "seen", "turn"]
+__all__ = ["REACH", "Chunks", "chunks", "seen", "turn"]
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -38,10 +38,10 @@ Ints = NDArray[np.signedinteger]
 
 REACH = 7.0
 """The distance from an anchor at which float32 still tells points apart by 10⁻⁴."""
-LEVELS = 12
-_ROOM = 2048  # rows of a chunk
+_ROOM = 1024  # rows of a chunk
 _SHELL = 3.5  # how far an anchor may lie inward of the points that it takes
 _ANCHORS = 9  # radii that are tried
+_FINE = 10  # halvings of a chunk's square
 
 
 class Chunks(NamedTuple):
@@ -63,8 +63,6 @@ class Chunks(NamedTuple):
     """``(C,)``: ``a``."""
     circle: Floats
     """``(C, 3)``: the centre and radius of a Euclidean circle around all points of the cell."""
-    levels: NDArray[np.uint16]
-    """``(C, LEVELS)``: how many rows of a chunk belong to level ``k`` or before."""
 
 
 def turn(g: Floats, h: Floats) -> Floats:
@@ -83,15 +81,14 @@ def seen(a: float, radius: Floats, turn: Floats) -> tuple[Complexes, Floats]:
     return beta / alpha.conj(), 2 * np.arcsinh(np.abs(beta))
 
 
-def chunks(tangent: Floats, weight: Ints | None = None) -> Chunks:
-    """Cuts points ``exp₀(h)`` into chunks.
+def chunks(tangent: Floats) -> Chunks:
+    """Cuts points ``exp₀(h)``, ``h`` in ``(N, 2)``, into chunks.
 
-    Args:
-        tangent: ``(N, 2)``, the vectors ``h``.
-        weight: ``(N,)``; of the points in one place, the heaviest comes first.
+    >>> found = chunks(np.array([[0.0, 0.0], [40.0, 0.0]]))
+    >>> found.radius[found.rows == 1].tolist()  # anchors where the points are
+    [0.0, 45.0, 40.0]
     """
-    weight = np.ones(len(tangent), np.int64) if weight is None else weight
-    cutter = _Cutter(tangent, weight)
+    cutter = _Cutter(tangent)
     cutter.cut()
     return cutter.result()
 
@@ -99,13 +96,12 @@ def chunks(tangent: Floats, weight: Ints | None = None) -> Chunks:
 class _Cutter:
     """The cells so far, and what they are made of."""
 
-    def __init__(self, tangent: Floats, weight: Ints) -> None:
-        self.tangent, self.weight = tangent, weight
+    def __init__(self, tangent: Floats) -> None:
+        self.tangent = tangent
         self.distance = np.hypot(*tangent.T)
         self.rows: list[Ints] = []
         self.places: list[Complexes] = []
         self.cells: list[tuple[int, int, int, Floats, float, Floats]] = []
-        self.levels: list[Ints] = []
         self.placed = 0
 
     def cut(self) -> None:
@@ -135,20 +131,16 @@ class _Cutter:
 
     def _fill(self, cell: int, some: Ints, g: Floats, a: float) -> None:
         """Makes chunks of points that are all near one anchor."""
-        z, far = seen(a, self.distance[some], turn(g, self.tangent[some]))
-        flat = far * np.exp(1j * np.angle(z))
-        for part in _halved(np.stack([flat.real, flat.imag], 1)):
+        z, _ = seen(a, self.distance[some], turn(g, self.tangent[some]))
+        for part in _halved(_flat(z)):
             self._chunk(cell, some[part], g, a)
 
     def _chunk(self, cell: int, some: Ints, g: Floats, a: float) -> None:
         g, a, z = self._anchor(some, g, a)
-        chunk = self._add(cell, len(some), g, a, z)
-        x, y, s = self.cells[chunk][5]
-        heavy = np.argsort(-self.weight[some], kind="stable")
-        order, counts = _coarse_to_fine((z[heavy] - (x + 1j * y)) / max(s, 1e-300))
-        self.levels[chunk] = counts
-        self.rows.append(some[heavy[order]])
-        self.places.append(z[heavy[order]])
+        self._add(cell, len(some), g, a, z)
+        order = np.argsort(_along_the_curve(_flat(z)), kind="stable")
+        self.rows.append(some[order])
+        self.places.append(z[order])
         self.placed += len(some)
 
     def _anchor(self, some: Ints, g: Floats, a: float) -> tuple[Floats, float, Complexes]:
@@ -166,7 +158,6 @@ class _Cutter:
 
     def _add(self, parent: int, count: int, g: Floats, a: float, z: Complexes) -> int:
         self.cells.append((parent, self.placed, count, g, a, _circle(z)))
-        self.levels.append(np.zeros(LEVELS, np.int64))
         return len(self.cells) - 1
 
     def result(self) -> Chunks:
@@ -181,7 +172,6 @@ class _Cutter:
             np.array(direction),
             np.array(radius),
             np.array(circle),
-            np.array(self.levels, np.uint16),
         )
 
 
@@ -210,16 +200,22 @@ def _halved(x: Floats) -> Iterator[Ints]:
         waiting += [some[order[middle:]], some[order[:middle]]]
 
 
-def _coarse_to_fine(u: Complexes) -> tuple[Ints, Ints]:
-    """An order of points in the unit circle, and how many come at each level or before.
+def _flat(z: Complexes) -> Floats:
+    """Logarithms at the anchor, ``(N, 2)``."""
+    r = np.abs(z)
+    v = z * np.divide(np.arctanh(r), r, out=np.ones_like(r), where=r > 0)
+    return np.stack([v.real, v.imag], 1)
 
-    At level ``k`` comes the first point of every box of width ``2^{1−k}``.
-    """
-    boxes = np.stack([u.real, u.imag], 1) * 2.0 ** (LEVELS - 2) + 2.0 ** (LEVELS - 2)
-    boxes = boxes.astype(np.int64)
-    level = np.full(len(u), LEVELS)
-    for k in reversed(range(LEVELS)):
-        x, y = (boxes >> (LEVELS - 1 - k)).T
-        level[np.unique(x << 32 | y, return_index=True)[1]] = k
-    counts = np.searchsorted(np.sort(level), np.arange(LEVELS), side="right")
-    return np.argsort(level, kind="stable"), counts
+
+def _along_the_curve(x: Floats) -> Ints:
+    """How far along Hilbert's curve through their square points are, in 4^10 steps."""
+    side = np.ptp(x, axis=0).max() or 1.0
+    x, y = ((x - x.min(0)) / side * (2**_FINE - 1)).astype(np.int64).T
+    found = np.zeros(len(x), np.int64)
+    for k in reversed(range(_FINE)):
+        right, up = x >> k & 1, y >> k & 1
+        found += (3 * right ^ up) << 2 * k
+        low, turned = (1 << k) - 1, (up == 0) & (right == 1)
+        x, y = np.where(turned, ~x & low, x & low), np.where(turned, ~y & low, y & low)
+        x, y = np.where(up == 0, y, x), np.where(up == 0, x, y)
+    return found

@@ -3,8 +3,7 @@
 All arrays are in the order of the rows of `chunks`, so ``parent`` holds rows and not nodes.
 
 - ``place (N, 2)`` float32, in the disc around the anchor of the row's chunk.
-- ``cells (C, 3)`` int32: parent, first row and number of rows of each cell; ``levels (C, 12)``
-  uint16: how many rows of a chunk belong to each level or one before.
+- ``cells (C, 3)`` int32: parent, first row and number of rows of each cell.
 - ``anchors (C, 6)`` float64: direction, radius, and the circle around all that is in a cell.
 - ``parent (N,)`` int32, of a hierarchy; −1 for a root.
 - ``scale (N, 1)`` or ``(N, 2)`` and ``entropy (N,)`` float32, of nodes that are distributions.
@@ -33,12 +32,11 @@ _MISSING = 65535
 def pack(source: Source) -> bytes:
     """The bytes that the page reads."""
     parent = source.parent
-    cut = chunks(source.tangent, None if parent is None else subtree_sizes(parent))
+    cut = chunks(source.tangent)
     node = cut.node
     arrays: dict[str, Array] = {
         "place": cut.place,
         "cells": np.stack([cut.parent, cut.first, cut.rows], 1).astype(np.int32),
-        "levels": cut.levels,
         "anchors": np.column_stack([cut.direction, cut.radius, cut.circle]),
         "names": _text(source.names, node),
     }
@@ -55,25 +53,6 @@ def pack(source: Source) -> bytes:
         about["tiles"] = {"shape": source.tiles.shades.shape[1:], "range": source.tiles.range}
     kept = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     return save(kept, {"about": json.dumps(about)})
-
-
-def subtree_sizes(parent: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """How many nodes are at or below each, given the parents; those in a cycle count as one.
-
-    >>> subtree_sizes(np.array([-1, 0, 0, 1]))
-    array([4, 2, 1, 1])
-    """
-    size = np.ones(len(parent), np.int64)
-    waiting = np.bincount(parent[parent >= 0], minlength=len(parent))
-    level = np.flatnonzero(waiting == 0)
-    while level.size:
-        level = level[parent[level] >= 0]
-        above = parent[level]
-        np.add.at(size, above, size[level])
-        np.subtract.at(waiting, above, 1)
-        level = np.unique(above)
-        level = level[waiting[level] == 0]
-    return size
 
 
 def _rows(parent: Array, node: Array) -> Array:

@@ -1,6 +1,7 @@
 // The data of a page: a safetensors file, as pack.py writes it.
 
 import { contour, kl } from "./laws.js";
+import { Cells } from "./cells.js";
 import { apply, between, carrying, inverse, length, polar, times, upright } from "./plane.js";
 
 /** @typedef {import("./plane.js").Isometry} Isometry */
@@ -8,14 +9,7 @@ import { apply, between, carrying, inverse, length, polar, times, upright } from
 /** @typedef {{name: string, kind: "category", categories: string[], values: Uint16Array}} Categories */
 /** @typedef {{name: string, kind: "number", categories: null, values: Float32Array}} Values */
 
-/**
- * A part of the plane: its rows, its frame F(g, a), a circle in it around all its points, the cells within.
- * @typedef {{index: number, first: number, count: number, g: import("./plane.js").Complex, a: number,
- *   x: number, y: number, r: number, within: number[]}} Cell
- */
-
 const DTYPES = { F32: Float32Array, F64: Float64Array, I32: Int32Array, U8: Uint8Array, U16: Uint16Array };
-export const LEVELS = 12;
 const NEWLINE = 10;
 const MASSES = [0.99, 0.9, 0.5];
 
@@ -43,8 +37,9 @@ export class Pack {
     this.scaleColumns = this.scale ? this.scale.length / this.count : 0;
     this.entropy = /** @type {Float32Array | null} */ (this.array("entropy"));
     this.names = lines(/** @type {Uint8Array} */ (this.array("names")), this.count);
-    this.#readCells();
     this.#readTree();
+    this.cells = new Cells(this.array("cells"), this.array("anchors"), this.place, this.size);
+    this.chunk = this.cells.chunkOfRow;
     this.#readColumns();
   }
 
@@ -54,22 +49,6 @@ export class Pack {
     if (!found) return null;
     const Kind = DTYPES[/** @type {keyof typeof DTYPES} */ (found.dtype)], [start, end] = found.data_offsets;
     return new Kind(this.buffer, this.start + start, (end - start) / Kind.BYTES_PER_ELEMENT);
-  }
-
-  #readCells() {
-    const cells = this.array("cells"), anchors = this.array("anchors");
-    this.levels = this.array("levels");
-    /** @type {Cell[]} */
-    this.cells = Array.from({ length: cells.length / 3 }, (_, i) => ({
-      index: i, first: cells[3 * i + 1], count: cells[3 * i + 2],
-      g: /** @type {[number, number]} */ ([anchors[6 * i], anchors[6 * i + 1]]), a: anchors[6 * i + 2],
-      x: anchors[6 * i + 3], y: anchors[6 * i + 4], r: anchors[6 * i + 5],
-      /** @type {number[]} */ within: [],
-    }));
-    for (let i = 1; i < this.cells.length; i++) this.cells[cells[3 * i]].within.push(i);
-    /** The chunk of each row. */
-    this.chunk = new Uint32Array(this.count);
-    for (const cell of this.cells) if (!cell.within.length) this.chunk.fill(cell.index, cell.first, cell.first + cell.count);
   }
 
   /** Children, subtree sizes and levels, from the parents. */
@@ -145,7 +124,7 @@ export class Pack {
 
   /** Where a node is. @param {number} row @returns {Pose} */
   pose(row) {
-    const { g, a } = this.cells[this.chunk[row]];
+    const { g, a } = this.cells.frames[this.chunk[row]];
     return { g, a, step: carrying(this.place[2 * row], this.place[2 * row + 1]) };
   }
 
@@ -162,31 +141,22 @@ export class Pack {
 
   /** The nodes nearest to a node, itself left out. @param {number} row @param {number} limit */
   nearest(row, limit) {
-    const back = inverse(this.pose(row).step), { g, a } = this.cells[this.chunk[row]];
+    const { cells, place } = this, { g, a, step } = this.pose(row), back = inverse(step);
+    const views = cells.frames.map((frame) => times(back, between(g, a, frame.g, frame.a)));
     /** @type {{row: number, distance: number}[]} */
-    let best = [];
-    const least = (/** @type {number} */ i) => {
-      const cell = this.cells[i], view = times(back, between(g, a, cell.g, cell.a));
-      return { cell, view, distance: nearestInCircle(view, cell) };
-    };
-    const waiting = [least(0)];
+    const best = [];
+    const worst = () => (best.length === limit ? best[limit - 1].distance : Infinity);
+    const gap = (/** @type {number} */ cell) => ({ cell, least: nearestInCircle(views[cells.frame[cell]], cells.x[cell], cells.y[cell], cells.r[cell]) });
+    const waiting = [gap(0)];
     for (let next = waiting.pop(); next; next = waiting.pop()) {
-      if (best.length === limit && next.distance > best[limit - 1].distance) continue;
-      waiting.push(...next.cell.within.map(least).sort((p, q) => q.distance - p.distance));
-      if (!next.cell.within.length) best = this.#merged(best, row, next.cell, next.view, limit);
-    }
-    return best;
-  }
-
-  #merged(/** @type {{row: number, distance: number}[]} */ best, /** @type {number} */ own, /** @type {any} */ cell,
-    /** @type {Isometry} */ view, /** @type {number} */ limit) {
-    for (let row = cell.first; row < cell.first + cell.count; row++) {
-      if (row === own) continue;
-      const distance = length(times(view, carrying(this.place[2 * row], this.place[2 * row + 1])));
-      if (best.length === limit && distance >= best[limit - 1].distance) continue;
-      best.push({ row, distance });
-      best.sort((p, q) => p.distance - q.distance || p.row - q.row);
-      best.length = Math.min(best.length, limit);
+      if (next.least > worst()) continue;
+      const { cell } = next, within = cells.within(cell);
+      waiting.push(...Array.from(within, gap).sort((p, q) => q.least - p.least));
+      if (within.length) continue;
+      for (let other = cells.first[cell]; other < cells.first[cell] + cells.count[cell]; other++) {
+        const distance = length(times(views[cells.frame[cell]], carrying(place[2 * other], place[2 * other + 1])));
+        if (other !== row && distance < worst()) insert(best, { row: other, distance }, limit);
+      }
     }
     return best;
   }
@@ -226,12 +196,19 @@ function lines(bytes, count) {
   return { bytes, offsets };
 }
 
+/** Puts something found among the best. */
+function insert(/** @type {{row: number, distance: number}[]} */ best, /** @type {{row: number, distance: number}} */ found, /** @type {number} */ limit) {
+  let place = best.length;
+  while (place > 0 && found.distance < best[place - 1].distance) place--;
+  best.splice(place, 0, found);
+  best.length = Math.min(best.length, limit);
+}
+
 /** A bound from below for the distance of 0 from the image of a circle. */
-function nearestInCircle(/** @type {Isometry} */ view, /** @type {{x: number, y: number, r: number}} */ { x, y, r }) {
+function nearestInCircle(/** @type {Isometry} */ view, /** @type {number} */ x, /** @type {number} */ y, /** @type {number} */ r) {
   const [hx, hy] = apply(inverse(view), 0, 0), across = Math.hypot(x - hx, y - hy);
   if (across <= r) return 0;
-  // The nearest point of a Euclidean circle lies on a circle about h; d = 2·asinh(|z−h|/√((1−|z|²)(1−|h|²))).
-  const gap = across - r, inner = Math.max(0, Math.min(Math.hypot(x, y) - r, 1)), rim = (1 - inner) * (1 + inner);
-  const own = 1 / (view[0] ** 2 + view[1] ** 2);
-  return 2 * Math.asinh(gap / Math.sqrt(Math.max(rim * own, 1e-300)));
+  // d = 2·asinh(|z−h|/√((1−|z|²)(1−|h|²))), and no z of the circle is nearer to h, or further from the rim, than this.
+  const inner = Math.max(0, Math.min(Math.hypot(x, y) - r, 1)), rim = (1 - inner) * (1 + inner);
+  return 2 * Math.asinh((across - r) / Math.sqrt(Math.max(rim / (view[0] ** 2 + view[1] ** 2), 1e-300)));
 }

@@ -8,18 +8,18 @@ import { buffer, frameTable, program } from "./gpu.js";
 import { MODELS, size } from "./models.js";
 import { apply, between, carrying, inverse, origin, seen, times, translation } from "./plane.js";
 import { EDGE_FRAGMENT, EDGE_VERTEX, POINT_FRAGMENT, POINT_VERTEX, RING_FRAGMENT, RING_VERTEX } from "./shaders.js";
-import { LEVELS } from "./pack.js";
 
 /** @typedef {import("./plane.js").Isometry} Isometry */
 /** @typedef {import("./plane.js").Complex} Complex */
-/** @typedef {{cell: number, first: number, count: number, pixels: number}} Run */
 
 const MARGIN = 14; // pixels between the disc and the edge of the picture
-const TINY = 0.5; // pixels; what lies within so much is drawn as one point
+const NAMED = 12; // pixels of a cell of which somebody may have a name
 const LARGEST = 400; // magnification
 const DEEPER = 1.8; // how far a wheel goes, per e-fold
 const REACH = 12; // pixels from a point that still hit it
 const HUGE = 1e30; // of |α|² in float32
+const EDGE = 28; // bytes: two ends of three floats, four bytes of colour
+const LEAST = 0.8; // pixels of an edge
 
 /**
  * @typedef {{background: number[], disc: number[], edge: number[], rim: number[], tint: number}} Theme
@@ -40,12 +40,16 @@ export class Scene {
     /** Pixels by which a point may be off that is drawn as another one; 0 draws every one. */
     this.tolerance = 0.75;
     this.width = this.height = this.ratio = 1;
-    const count = data.cells.length;
+    const count = data.cells.frames.length;
     this.bases = new Float64Array(4 * count); // anchors seen from the frame of the camera
     this.views = new Float64Array(4 * count); // and from the camera
     this.frames = new Float32Array(4 * 256 * Math.ceil(count / 256));
-    /** @type {Run[]} */
-    this.runs = [];
+    /** The rows that are drawn, the first `some` of them. */
+    this.rows = new Uint32Array(data.count);
+    this.some = 0;
+    /** @type {number[]} rows with room for a name, maybe twice */
+    this.notable = [];
+    this.image = new Float64Array(4); // a circle before the camera: x, y, radius, pixels
     this.drawn = { points: 0, edges: 0 };
     this.colours = new Uint8Array(4 * data.count).fill(255);
     /** @type {Theme} */
@@ -63,13 +67,14 @@ export class Scene {
     this.edge = program(gl, EDGE_VERTEX, EDGE_FRAGMENT);
     this.ring = program(gl, RING_VERTEX, RING_FRAGMENT);
     this.texture = frameTable(gl, this.frames.length / 1024);
-    this.buffers = { place: buffer(gl, data.place), chunk: buffer(gl, data.chunk), colour: buffer(gl, this.colours),
-      weight: buffer(gl, this.#weights()), above: null, aboveChunk: null };
-    this.points = gl.createVertexArray();
+    const [place, chunk, colour, weight] = [data.place, data.chunk, this.colours, this.#weights()].map((values) => buffer(gl, values));
+    this.points = this.#attributes(this.point, [["place", place, 2, 0, 0], ["chunk", chunk, 1, 0, 0], ["colour", colour, 4, 0, 0], ["weight", weight, 1, 0, 0]]);
     gl.bindVertexArray(this.points);
-    this.#attributes(this.point, 0, 0);
+    gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, gl.createBuffer());
     gl.bindVertexArray(null);
-    this.multi = gl.getExtension("WEBGL_multi_draw");
+    this.edgeBuffer = gl.createBuffer();
+    this.strips = this.#attributes(this.edge, [["from", this.edgeBuffer, 3, EDGE, 0], ["to", this.edgeBuffer, 3, EDGE, 12], ["colour", this.edgeBuffer, 4, EDGE, 24]], 1);
+    this.colourBuffer = colour;
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA);
     gl.depthFunc(gl.LEQUAL);
@@ -82,46 +87,29 @@ export class Scene {
     return weights;
   }
 
-  /** Points at the attributes of rows, from `first` on. */
-  #attributes(/** @type {ReturnType<typeof program>} */ { slot }, /** @type {number} */ first, /** @type {number} */ divisor) {
-    const { gl, buffers } = this;
-    const bind = (/** @type {string} */ name, /** @type {WebGLBuffer | null} */ from, /** @type {number} */ length, /** @type {number} */ kind, /** @type {number} */ bytes) => {
+  /** @param {ReturnType<typeof program>} program @param {[string, WebGLBuffer | null, number, number, number][]} attributes name, buffer, numbers, stride, offset */
+  #attributes({ slot }, attributes, divisor = 0) {
+    const { gl } = this, array = gl.createVertexArray();
+    gl.bindVertexArray(array);
+    for (const [name, from, length, stride, offset] of attributes) {
       const at = slot(name);
-      if (at < 0) return;
+      if (at < 0) continue;
       gl.bindBuffer(gl.ARRAY_BUFFER, from);
       gl.enableVertexAttribArray(at);
-      if (kind === gl.UNSIGNED_INT) gl.vertexAttribIPointer(at, length, kind, 0, first * bytes);
-      else gl.vertexAttribPointer(at, length, kind, name === "colour", 0, first * bytes);
+      if (name === "chunk") gl.vertexAttribIPointer(at, length, gl.UNSIGNED_INT, stride, offset);
+      else if (name === "colour" || name === "weight") gl.vertexAttribPointer(at, length, gl.UNSIGNED_BYTE, name === "colour", stride, offset);
+      else gl.vertexAttribPointer(at, length, gl.FLOAT, false, stride, offset);
       gl.vertexAttribDivisor(at, divisor);
-    };
-    bind("place", buffers.place, 2, gl.FLOAT, 8);
-    bind("chunk", buffers.chunk, 1, gl.UNSIGNED_INT, 4);
-    bind("colour", buffers.colour, 4, gl.UNSIGNED_BYTE, 4);
-    bind("weight", buffers.weight, 1, gl.UNSIGNED_BYTE, 1);
-    bind("above", buffers.above, 2, gl.FLOAT, 8);
-    bind("above_chunk", buffers.aboveChunk, 1, gl.UNSIGNED_INT, 4);
-  }
-
-  /** The parents of rows, when edges are first drawn; a root is its own. */
-  #bringEdges() {
-    const { data, gl, buffers } = this, { count, parent, place, chunk } = data;
-    if (buffers.above) return;
-    const above = new Float32Array(2 * count), aboveChunk = new Uint32Array(count);
-    for (let row = 0; row < count; row++) {
-      const up = parent[row] >= 0 ? parent[row] : row;
-      above[2 * row] = place[2 * up];
-      above[2 * row + 1] = place[2 * up + 1];
-      aboveChunk[row] = chunk[up];
     }
-    buffers.above = buffer(gl, above);
-    buffers.aboveChunk = buffer(gl, aboveChunk);
+    gl.bindVertexArray(null);
+    return array;
   }
 
   /** @param {Uint8Array} colours four bytes per row; with alpha 0 it is not drawn */
   setColours(colours) {
-    const { gl, buffers } = this;
+    const { gl } = this;
     this.colours = colours;
-    gl.bindBuffer(gl.ARRAY_BUFFER, buffers.colour);
+    gl.bindBuffer(gl.ARRAY_BUFFER, this.colourBuffer);
     gl.bufferData(gl.ARRAY_BUFFER, colours, gl.DYNAMIC_DRAW);
   }
 
@@ -149,7 +137,7 @@ export class Scene {
   #look() {
     const { g, a, step } = this.camera.pose, { data, bases, views, frames } = this;
     if (this.base?.g !== g || this.base.a !== a) {
-      for (const cell of data.cells) bases.set(between(g, a, cell.g, cell.a), 4 * cell.index);
+      data.cells.frames.forEach((frame, i) => bases.set(between(g, a, frame.g, frame.a), 4 * i));
       this.base = { g, a };
     }
     const [ar, ai, br, bi] = inverse(step);
@@ -166,48 +154,53 @@ export class Scene {
 
   /** Goes through the cells from the outermost; what is out of sight or too small to see is not gone into. */
   #choose() {
-    const { data } = this, waiting = [0];
-    /** @type {Run[]} */
-    const runs = [];
-    for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
-      const cell = data.cells[next], image = this.#image(cell);
-      if (!cell.count || this.#outside(image)) continue;
-      if (image.pixels < TINY && this.tolerance) runs.push({ cell: next, first: cell.first, count: 1, pixels: image.pixels });
-      else if (cell.within.length) waiting.push(...cell.within);
-      else runs.push({ cell: next, first: cell.first, count: this.#enough(cell, image), pixels: image.pixels });
+    const { cells } = this.data, { rows, image, tolerance } = this, waiting = [0];
+    this.some = 0;
+    this.notable = [];
+    for (let cell = waiting.pop(); cell !== undefined; cell = waiting.pop()) {
+      this.#project(cell);
+      if (!cells.count[cell] || this.#outside()) continue;
+      const pixels = image[3];
+      if (pixels < tolerance) {
+        rows[this.some++] = cells.chief[cell];
+        continue;
+      }
+      const named = pixels > NAMED;
+      if (named) this.notable.push(cells.chief[cell]);
+      if (cells.halves[cell]) waiting.push(cells.halves[cell], cells.halves[cell] + 1);
+      else if (cells.inner[cell]?.length) waiting.push(...cells.inner[cell]);
+      else for (let row = cells.first[cell]; row < cells.first[cell] + cells.count[cell]; row++) {
+        rows[this.some++] = row;
+        if (named) this.notable.push(row);
+      }
     }
-    this.runs = runs.sort((p, q) => p.first - q.first);
   }
 
-  /** The circle of a cell before the camera, and by how much it is magnified at most. */
-  #image(/** @type {import("./pack.js").Cell} */ { index, x, y, r }) {
-    const i = 4 * index, { views } = this;
+  /** Finds the circle of a cell before the camera. @param {number} cell */
+  #project(cell) {
+    const { cells } = this.data, { views, image } = this, i = 4 * cells.frame[cell], x = cells.x[cell], y = cells.y[cell], r = cells.r[cell];
     const ar = views[i], ai = views[i + 1], br = views[i + 2], bi = views[i + 3];
     const nr = ar * x - ai * y + br, ni = ar * y + ai * x + bi, dr = br * x + bi * y + ar, di = br * y - bi * x - ai;
-    const pole = Math.hypot(dr, di), slope = Math.hypot(br, bi) * r, gap = pole - slope;
-    if (!(gap > 0)) return { x: 0, y: 0, r: Infinity, pixels: Infinity, spread: Infinity };
-    const d = gap * (pole + slope), abr = ar * br - ai * bi, abi = ar * bi + ai * br;
-    const cx = (nr * dr + ni * di - abr * r * r) / d, cy = (ni * dr - nr * di - abi * r * r) / d;
-    const grown = this.unit * this.model.stretch(cx, cy, r / d);
-    return { x: cx, y: cy, r: r / d, pixels: grown * (r / d), spread: (grown * r) / gap ** 2 };
+    const d = dr * dr + di * di - (br * br + bi * bi) * r * r;
+    if (!(d > 0)) return image.fill(Infinity); // it holds the whole rim
+    image[0] = (nr * dr + ni * di - (ar * br - ai * bi) * r * r) / d;
+    image[1] = (ni * dr - nr * di - (ar * bi + ai * br) * r * r) / d;
+    image[2] = r / d;
+    image[3] = 2 * this.unit * image[2] * this.model.stretch(image[0], image[1], image[2]);
+    return image;
   }
 
-  /** Whether nothing of a circle can be in the picture. */
-  #outside(/** @type {{x: number, y: number, r: number}} */ { x, y, r }) {
+  /** Whether nothing of the circle can be in the picture. */
+  #outside() {
+    const [x, y, r] = this.image;
+    if (r === Infinity) return false;
     if (this.model === MODELS.band) {
-      const far = Math.log((Math.hypot(1 + Math.abs(x), y) - r) / (Math.hypot(1 - Math.abs(x), y) + r)) * (2 / Math.PI);
-      return far * this.unit > this.width / 2 + MARGIN;
+      const far = Math.log((Math.hypot(1 + Math.abs(x), y) - r) / (Math.hypot(1 - Math.abs(x), y) + r)) / Math.PI;
+      return 2 * far * this.unit > this.width / 2 + MARGIN;
     }
     if (this.model !== MODELS.poincare) return false;
     const out = r * this.unit + MARGIN;
     return Math.abs(x) * this.unit - out > this.width / 2 || Math.abs(y) * this.unit - out > this.height / 2;
-  }
-
-  /** How many rows of a chunk are enough that each of the others is as near to one as the tolerance. */
-  #enough(/** @type {import("./pack.js").Cell} */ { index, count }, /** @type {{spread: number}} */ { spread }) {
-    if (!this.tolerance) return count;
-    const level = Math.max(0, Math.ceil(Math.log2((2 * Math.SQRT2 * spread) / this.tolerance)));
-    return level >= LEVELS ? count : this.data.levels[LEVELS * index + level];
   }
 
   // --- drawing ------------------------------------------------------------------------------------------
@@ -282,30 +275,63 @@ export class Scene {
   }
 
   #drawPoints() {
-    const { gl } = this, runs = joined(this.runs), at = this.#use(/** @type {any} */ (this.point)), { ratio } = this;
-    const [rim, more, weight] = this.sizes;
+    const { gl, ratio } = this, at = this.#use(this.point), [rim, more, weight] = this.sizes;
     gl.uniform3f(at("sizes"), rim * ratio, more * ratio, weight * ratio);
     gl.bindVertexArray(this.points);
-    const first = Int32Array.from(runs, (run) => run.first), count = Int32Array.from(runs, (run) => run.count);
-    if (this.multi) this.multi.multiDrawArraysWEBGL(gl.POINTS, first, 0, count, 0, runs.length);
-    else for (let i = 0; i < runs.length; i++) gl.drawArrays(gl.POINTS, first[i], count[i]);
+    if (this.some === this.data.count) gl.drawArrays(gl.POINTS, 0, this.some);
+    else {
+      gl.bufferData(gl.ELEMENT_ARRAY_BUFFER, this.rows.subarray(0, this.some), gl.STREAM_DRAW);
+      gl.drawElements(gl.POINTS, this.some, gl.UNSIGNED_INT, 0);
+    }
     gl.bindVertexArray(null);
-    this.drawn.points = count.reduce((sum, n) => sum + n, 0);
+    this.drawn.points = this.some;
   }
 
+  /** Long edges and short ones, which need fewer pieces. */
   #drawEdges() {
-    this.#bringEdges();
-    const { gl, theme, ratio } = this, runs = joined(this.runs), edge = /** @type {any} */ (this.edge), at = this.#use(edge);
-    const total = runs.reduce((sum, run) => sum + run.count, 0), segments = total < 4000 ? 20 : total < 20_000 ? 12 : 6;
+    const { gl, theme, ratio } = this, at = this.#use(this.edge);
     gl.uniform4f(at("ink"), theme.edge[0], theme.edge[1], theme.edge[2], theme.edge[3]);
     gl.uniform1f(at("tint"), theme.tint);
-    gl.uniform1f(at("segments"), segments);
     gl.uniform1f(at("thick"), ratio);
-    for (const run of runs) {
-      this.#attributes(edge, run.first, 1);
-      gl.drawArraysInstanced(gl.TRIANGLE_STRIP, 0, 2 * (segments + 1), run.count);
+    gl.bindVertexArray(this.strips);
+    gl.bindBuffer(gl.ARRAY_BUFFER, this.edgeBuffer);
+    for (const { segments, list } of this.#edges()) {
+      gl.bufferData(gl.ARRAY_BUFFER, list.bytes, gl.STREAM_DRAW);
+      gl.uniform1f(at("segments"), segments);
+      gl.drawArraysInstanced(gl.TRIANGLE_STRIP, 0, 2 * (segments + 1), list.count);
+      this.drawn.edges += list.count;
     }
-    this.drawn.edges = total;
+    gl.bindVertexArray(null);
+  }
+
+  /** The ends of the edges of the rows that are drawn, but for those too short to see. */
+  #edges() {
+    const { data, unit, model, colours } = this, short = new EdgeList(), long = new EdgeList();
+    const ends = new Float64Array(8);
+    for (let i = 0; i < this.some; i++) {
+      const row = this.rows[i], up = data.parent[row];
+      if (up < 0 || !colours[4 * row + 3]) continue;
+      this.#end(row, ends, 0);
+      this.#end(up, ends, 4);
+      const [ax, ay, , aq, bx, by, , bq] = ends;
+      const chord = Math.hypot(ax / (1 + Math.sqrt(aq)) - bx / (1 + Math.sqrt(bq)), ay / (1 + Math.sqrt(aq)) - by / (1 + Math.sqrt(bq)));
+      const pixels = unit * chord * (model.round ? model.stretch(0, 0, 0) : 8);
+      if (pixels < LEAST) continue;
+      (pixels < 30 ? short : long).add(ends, colours, 4 * row, Math.min(1, pixels / 6));
+    }
+    return [{ segments: 5, list: short }, { segments: 28, list: long }];
+  }
+
+  /** A node in the Klein disc: x, y, 1 − |w|² in the Poincaré disc, 1 − |k|². */
+  #end(/** @type {number} */ row, /** @type {Float64Array} */ out, /** @type {number} */ at) {
+    const { views, data } = this, i = 4 * data.chunk[row], x = data.place[2 * row], y = data.place[2 * row + 1];
+    const ar = views[i], ai = views[i + 1], br = views[i + 2], bi = views[i + 3];
+    const nr = ar * x - ai * y + br, ni = ar * y + ai * x + bi, dr = br * x + bi * y + ar, di = br * y - bi * x - ai;
+    const d = dr * dr + di * di, q = (1 - x * x - y * y) / d, s = 2 / ((2 - q) * d);
+    out[at] = s * (nr * dr + ni * di);
+    out[at + 1] = s * (ni * dr - nr * di);
+    out[at + 2] = q;
+    out[at + 3] = (q / (2 - q)) ** 2;
   }
 
   // --- places in the picture ----------------------------------------------------------------------------
@@ -344,41 +370,42 @@ export class Scene {
     return r > 0 ? { x: (d * p) / r, y: (d * q) / r } : { x: 0, y: 0 };
   }
 
-  /** Rows in sight, the important ones first. @param {number} limit */
+  /** Rows in sight that may be named, the important ones first. @param {number} limit */
   visible(limit) {
-    const { data, runs } = this, share = runs.reduce((sum, run) => sum + Math.min(run.pixels, 400), 1e-9);
+    const { data } = this;
     /** @type {{row: number, weight: number}[]} */
     const found = [];
-    for (const { first, count, pixels } of runs) {
-      const some = Math.min(count, 1 + Math.round((4 * limit * Math.min(pixels, 400)) / share));
-      for (let row = first; row < first + some; row++) {
-        if (!this.colours[4 * row + 3]) continue;
-        const at = this.project(row);
-        if (at.visible) found.push({ row, weight: Math.log2(data.size ? data.size[row] : 1) / 2 + 3 * Math.log2(0.02 + at.scale) });
-      }
+    for (const row of new Set(this.notable)) {
+      const at = this.project(row);
+      if (this.colours[4 * row + 3] && at.visible) found.push({ row, weight: Math.log2(data.size ? data.size[row] : 1) / 2 + 3 * Math.log2(0.02 + at.scale) });
     }
     return found.sort((p, q) => q.weight - p.weight || p.row - q.row).slice(0, limit).map(({ row }) => row);
   }
 
   /** The node at a pixel, −1 if none is near. @param {number} x @param {number} y */
   pick(x, y, reach = REACH) {
+    const { cells } = this.data, waiting = [0];
     let best = -1, least = reach;
-    for (const { cell, first, count } of this.runs) {
-      const image = this.#image(this.data.cells[cell]);
-      if (this.model.round && this.model.index === 0 && this.#far(image, x, y) > reach) continue;
-      for (let row = first; row < first + count; row++) {
-        if (!this.colours[4 * row + 3]) continue;
-        const at = this.project(row), far = Math.hypot(at.x - x, at.y - y) - 0.3 * at.size;
-        if (far < least) [best, least] = [row, far];
-      }
+    const look = (/** @type {number} */ row) => {
+      if (!this.colours[4 * row + 3]) return;
+      const at = this.project(row), far = Math.hypot(at.x - x, at.y - y) - 0.3 * at.size;
+      if (far < least) [best, least] = [row, far];
+    };
+    for (let cell = waiting.pop(); cell !== undefined; cell = waiting.pop()) {
+      if (this.#gap(cell, x, y) > least + REACH) continue;
+      const within = cells.within(cell);
+      if (this.image[3] < 1) look(cells.chief[cell]);
+      else if (within.length) waiting.push(...within);
+      else for (let row = cells.first[cell]; row < cells.first[cell] + cells.count[cell]; row++) look(row);
     }
     return best;
   }
 
-  /** Pixels between a pixel and a circle of the disc. */
-  #far(/** @type {{x: number, y: number, r: number}} */ circle, /** @type {number} */ x, /** @type {number} */ y) {
-    const { unit } = this;
-    return Math.hypot(this.width / 2 + circle.x * unit - x, this.height / 2 - circle.y * unit - y) - circle.r * unit;
+  /** Pixels between a pixel and the circle of a cell, or less. */
+  #gap(/** @type {number} */ cell, /** @type {number} */ x, /** @type {number} */ y) {
+    const [u, v, r] = this.#project(cell), { unit } = this;
+    if (r === Infinity || this.model !== MODELS.poincare) return this.#outside() ? Infinity : 0;
+    return Math.hypot(this.width / 2 + u * unit - x, this.height / 2 - v * unit - y) - r * unit;
   }
 
   /** The node in the middle. */
@@ -483,16 +510,38 @@ export class Scene {
   }
 }
 
-/** Runs that follow one another as one. @param {Run[]} runs */
-function joined(runs) {
-  /** @type {{first: number, count: number}[]} */
-  const found = [];
-  for (const { first, count } of runs) {
-    const last = found[found.length - 1];
-    if (last && last.first + last.count === first) last.count += count;
-    else found.push({ first, count });
+/** Edges as the shader wants them, in a list that grows. */
+class EdgeList {
+  constructor() {
+    this.count = 0;
+    this.#grow(1024);
   }
-  return found;
+
+  #grow(/** @type {number} */ size) {
+    const old = this.whole;
+    this.whole = new Uint8Array(size * EDGE);
+    if (old) this.whole.set(old);
+    this.floats = new Float32Array(this.whole.buffer);
+  }
+
+  /** @param {Float64Array} ends @param {Uint8Array} colours @param {number} at @param {number} alpha */
+  add(ends, colours, at, alpha) {
+    if ((this.count + 1) * EDGE > this.whole.length) this.#grow(2 * this.count);
+    const f = (this.count * EDGE) / 4, b = this.count * EDGE + 24;
+    this.floats[f] = ends[0];
+    this.floats[f + 1] = ends[1];
+    this.floats[f + 2] = ends[3];
+    this.floats[f + 3] = ends[4];
+    this.floats[f + 4] = ends[5];
+    this.floats[f + 5] = ends[7];
+    for (let k = 0; k < 3; k++) this.whole[b + k] = colours[at + k];
+    this.whole[b + 3] = 255 * alpha;
+    this.count += 1;
+  }
+
+  get bytes() {
+    return this.whole.subarray(0, this.count * EDGE);
+  }
 }
 
 /** A place in the Klein disc, with 1 − |k|². @param {Isometry} m */

@@ -44,34 +44,31 @@ void main() {
 }`;
 
 // An edge is a strip along the chord of the Klein disc. With k on the chord, the geodesic is at
-// k/(1 + √(1−|k|²)), and 1 − |k|² is a sum of positive terms.
-export const EDGE_VERTEX = `${SEEN}
-in vec2 place; in uint chunk; in vec4 colour; in vec2 above; in uint above_chunk;
-uniform vec4 ink; uniform float tint; uniform float segments; uniform float thick;
+// k/(1 + √(1−|k|²)), and 1 − |k|² is a sum of positive terms. Its ends are k and 1 − |k|².
+export const EDGE_VERTEX = `#version 300 es
+precision highp float; precision highp int;
+uniform vec2 half_size; uniform float unit; uniform int model; uniform vec4 ink; uniform float tint;
+uniform float segments; uniform float thick;
+in vec3 from; in vec3 to; in vec4 colour;
 out vec4 shade; out float across; flat out float half_width;
-vec3 klein(vec3 w) { float t = 2.0 - w.z; return vec3(2.0 * w.xy / t, (w.z / t) * (w.z / t)); }
-vec2 along(vec3 a, vec3 b, float t, out float q) {
+${GLSL}
+vec2 along(float t, out float q) {
   float s = 1.0 - t;
-  vec2 k = s * a.xy + t * b.xy, apart = a.xy - b.xy;
-  float m = sqrt(max(s * s * a.z + t * t * b.z + s * t * (a.z + b.z + dot(apart, apart)), 0.0));
-  vec2 w = k / (1.0 + m);
+  vec2 k = s * from.xy + t * to.xy, apart = from.xy - to.xy;
+  float m = sqrt(s * s * from.z + t * t * to.z + s * t * (from.z + to.z + dot(apart, apart)));
   q = 2.0 * m / (1.0 + m);
-  return picture(w, q, model) * unit;
+  return picture(k / (1.0 + m), q, model) * unit;
 }
 float eased(float t) { return 0.5 - 0.5 * cos(3.14159265 * t); }
 void main() {
-  vec3 a = klein(seen(place, chunk)), b = klein(seen(above, above_chunk));
   float part = float(gl_VertexID >> 1) / segments, side = float(gl_VertexID & 1) * 2.0 - 1.0, q, p;
-  vec2 here = along(a, b, eased(part), q);
-  vec2 way = along(a, b, eased(min(1.0, part + 0.04)), p) - along(a, b, eased(max(0.0, part - 0.04)), p);
-  vec2 ends = along(a, b, 0.0, p) - along(a, b, 1.0, p);
-  float far = length(ends);
+  vec2 here = along(eased(part), q);
+  vec2 way = along(eased(min(1.0, part + 0.04)), p) - along(eased(max(0.0, part - 0.04)), p);
   vec2 normal = length(way) > 0.0 ? vec2(-way.y, way.x) / length(way) : vec2(0.0);
-  half_width = 0.5 * thick * mix(0.75, 1.5, q);
+  half_width = 0.5 * thick * mix(0.8, 1.7, q);
   across = side * (half_width + 1.0);
-  float fade = clamp(far / 5.0, 0.0, 1.0) * mix(0.55, 1.0, sqrt(clamp(q, 0.0, 1.0)));
-  shade = vec4(mix(ink.rgb, colour.rgb, tint), ink.a * fade);
-  gl_Position = colour.a == 0.0 || far < 0.4 ? vec4(2.0, 2.0, 2.0, 1.0) : vec4((here + across * normal) / half_size, 0.95, 1.0);
+  shade = vec4(mix(ink.rgb, colour.rgb, tint), ink.a * colour.a * mix(0.55, 1.0, sqrt(clamp(q, 0.0, 1.0))));
+  gl_Position = vec4((here + across * normal) / half_size, 0.95, 1.0);
 }`;
 
 export const EDGE_FRAGMENT = `#version 300 es
