@@ -4,6 +4,8 @@ import { number, short } from "./dom.js";
 
 /** Told apart by any eye; the first six are Okabe and Ito's. */
 const KINDS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7f6bb3", "#b0a800", "#8c564b"];
+/** The same, brighter, on a dark ground. */
+const BRIGHT = ["#56a8f5", "#ffb83d", "#34d1a1", "#f29ccb", "#9bdcff", "#ff8a4c", "#b3a5ff", "#ded84a", "#d9a08f"];
 const OTHER = "#8b909a";
 /** From dark to bright, evenly for any eye (viridis). */
 const RAMP = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"];
@@ -47,11 +49,12 @@ function branches(/** @type {any} */ data) {
   const { parent, size, count } = data;
   const roots = [];
   for (let i = 0; i < count; i++) if (parent[i] < 0) roots.push(i);
-  let open = roots.sort((a, b) => size[b] - size[a]).slice(0, KINDS.length);
-  while (open.length < KINDS.length && open.length) {
+  let open = roots.sort((a, b) => size[b] - size[a]).slice(0, 100);
+  // The largest is split as long as there is room, or it is more than its share.
+  for (let i = 0; i < 60 && open.length; i++) {
     const children = [...data.children(open[0])];
-    if (!children.length) break;
-    open = [...open.slice(1), ...children].sort((a, b) => size[b] - size[a]);
+    if (!children.length || (open.length >= KINDS.length && size[open[0]] < (1.5 * count) / KINDS.length)) break;
+    open = [...open.slice(1), ...children].sort((a, b) => size[b] - size[a]).slice(0, 100);
   }
   open = open.slice(0, KINDS.length);
   const of = new Uint16Array(count).fill(open.length);
@@ -88,9 +91,9 @@ function ramp(/** @type {number} */ t, /** @type {boolean} */ dark) {
 }
 
 /** `#rrggbb` of one kind. */
-export function kindColour(/** @type {Kinds} */ colouring, /** @type {number} */ kind) {
+export function kindColour(/** @type {Kinds} */ colouring, /** @type {number} */ kind, /** @type {boolean} */ dark) {
   const last = colouring.id === "branch" && kind === colouring.names.length - 1;
-  return last || kind === MISSING ? OTHER : KINDS[kind % KINDS.length];
+  return last || kind === MISSING ? OTHER : (dark ? BRIGHT : KINDS)[kind % KINDS.length];
 }
 
 /** The ramp as a CSS gradient. @param {boolean} dark */
@@ -105,7 +108,7 @@ export const gradient = (dark) =>
 export function paint(colouring, dark, hidden, kept) {
   const count = colouring.of.length, out = new Uint8Array(4 * count);
   const words = new Uint32Array(out.buffer);
-  const table = colouring.kind === "kinds" ? kindTable(colouring, hidden) : rampTable(dark);
+  const table = colouring.kind === "kinds" ? kindTable(colouring, hidden, dark) : rampTable(dark);
   const missing = word(rgb(OTHER), 255);
   if (colouring.kind === "kinds") for (let i = 0; i < count; i++) words[i] = table[colouring.of[i]] ?? missing;
   else {
@@ -119,8 +122,8 @@ export function paint(colouring, dark, hidden, kept) {
 const word = (/** @type {number[]} */ [r, g, b], /** @type {number} */ a) =>
   new Uint32Array(new Uint8Array([r, g, b, a]).buffer)[0];
 
-function kindTable(/** @type {Kinds} */ colouring, /** @type {Set<number>} */ hidden) {
-  return colouring.names.map((_, kind) => (hidden.has(kind) ? 0 : word(rgb(kindColour(colouring, kind)), 255)));
+function kindTable(/** @type {Kinds} */ colouring, /** @type {Set<number>} */ hidden, /** @type {boolean} */ dark) {
+  return colouring.names.map((_, kind) => (hidden.has(kind) ? 0 : word(rgb(kindColour(colouring, kind, dark)), 255)));
 }
 
 const rampTable = (/** @type {boolean} */ dark) => Array.from({ length: 256 }, (_, i) => word(ramp(i / 255, dark), 255));

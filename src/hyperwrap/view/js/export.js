@@ -37,11 +37,11 @@ export function vector(scene, overlay, selected, look) {
   picture.append(svg("rect", { width: "100%", height: "100%", fill: look.background }));
   const disc = scene.disc();
   if (disc) picture.append(svg("circle", { cx: disc.x, cy: disc.y, r: disc.r, fill: look.disc, stroke: look.rim }));
-  const rows = [...scene.visible(MOST_NODES)].filter((row) => look.colour(row));
+  const rows = [...scene.rows.subarray(0, Math.min(scene.some, MOST_NODES))].filter((row) => look.colour(row));
   if (look.edges) picture.append(svg("path", { d: rows.slice(0, MOST_EDGES).map((row) => path(scene.edgePath(row))).join(""),
     fill: "none", stroke: look.edge, "stroke-width": 0.7 }));
   const dots = svg("g", {});
-  for (const row of rows.reverse()) {
+  for (const row of rows.sort((a, b) => scene.weight(a) - scene.weight(b))) {
     const at = scene.project(row);
     dots.append(svg("circle", { cx: round(at.x), cy: round(at.y), r: round(at.size / 2), fill: look.colour(row) }));
   }

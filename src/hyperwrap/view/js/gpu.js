@@ -1,11 +1,15 @@
 // WebGL2, as little of it as is needed.
 
 /**
+ * @typedef {{made: WebGLProgram, at: (uniform: string) => WebGLUniformLocation | null, slot: (attribute: string) => number}} Program
+ */
+
+/**
  * A program, with its uniforms and attributes by name.
- * @param {WebGL2RenderingContext} gl @param {string} vertex @param {string} fragment
+ * @param {WebGL2RenderingContext} gl @param {string} vertex @param {string} fragment @returns {Program}
  */
 export function program(gl, vertex, fragment) {
-  const made = gl.createProgram();
+  const made = /** @type {WebGLProgram} */ (gl.createProgram());
   for (const [kind, text] of /** @type {[number, string][]} */ ([[gl.VERTEX_SHADER, vertex], [gl.FRAGMENT_SHADER, fragment]])) {
     const shader = /** @type {WebGLShader} */ (gl.createShader(kind));
     gl.shaderSource(shader, text);
@@ -17,7 +21,12 @@ export function program(gl, vertex, fragment) {
     const logs = (gl.getAttachedShaders(made) ?? []).map((shader) => gl.getShaderInfoLog(shader));
     throw new Error(`${gl.getProgramInfoLog(made)} ${logs.join(" ")}`);
   }
-  const at = (/** @type {string} */ name) => gl.getUniformLocation(made, name);
+  /** @type {Map<string, WebGLUniformLocation | null>} */
+  const known = new Map();
+  const at = (/** @type {string} */ name) => {
+    if (!known.has(name)) known.set(name, gl.getUniformLocation(made, name));
+    return known.get(name) ?? null;
+  };
   return { made, at, slot: (/** @type {string} */ name) => gl.getAttribLocation(made, name) };
 }
 

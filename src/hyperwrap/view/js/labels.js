@@ -24,7 +24,9 @@ export class Overlay {
     this.shown = new Set();
     /** @type {Label[]} */
     this.labels = [];
-    this.look = { ink: "#000", halo: "#fff", accent: "#00f", family: "sans-serif" };
+    this.look = { ink: "#000", halo: "#fff", accent: "#00f", background: "#fff", family: "sans-serif" };
+    this.width = this.height = 0;
+    this.selected = -1;
   }
 
   /** @param {number} width @param {number} height @param {number} ratio */
@@ -43,10 +45,39 @@ export class Overlay {
     this.labels = this.place(state);
     context.textBaseline = "middle";
     context.lineJoin = "round";
+    if (state.selected >= 0) this.#law(state.selected, [state.selected, ...state.path]);
     for (const label of this.labels) this.#write(label, label.row === state.selected);
     if (state.selected >= 0) this.#ring(state.selected, 7);
     if (state.hovered >= 0) this.#hover(state.hovered);
     context.globalAlpha = 1;
+  }
+
+  /** The contours of a node's density, and the way up to its root. */
+  #law(/** @type {number} */ row, /** @type {number[]} */ path) {
+    const { context, look, scene } = this;
+    context.strokeStyle = context.fillStyle = look.accent;
+    for (const { points } of scene.contours(row) ?? []) {
+      this.#trace(points);
+      context.closePath();
+      context.globalAlpha = 0.07;
+      context.fill();
+      context.globalAlpha = 0.75;
+      context.lineWidth = 1.2;
+      context.stroke();
+    }
+    context.globalAlpha = 0.9;
+    context.lineWidth = 2;
+    for (const each of path) {
+      const line = scene.edgePath(each);
+      if (!line) continue;
+      this.#trace(line);
+      context.stroke();
+    }
+  }
+
+  #trace(/** @type {ArrayLike<number>} */ points) {
+    this.context.beginPath();
+    for (let i = 0; i < points.length; i += 2) this.context.lineTo(points[i], points[i + 1]);
   }
 
   /** The names that fit. @returns {Label[]} */
@@ -148,5 +179,7 @@ export class Overlay {
   }
 }
 
-/** @param {{left: number, top: number, right: number, bottom: number}} a @param {typeof a} b */
+/** @typedef {{left: number, top: number, right: number, bottom: number}} Box */
+
+/** @param {Box} a @param {Box} b */
 export const overlap = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;

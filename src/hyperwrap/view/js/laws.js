@@ -31,13 +31,14 @@ export function kl(p, q) {
 
 /** How far from the centre the density has fallen by a factor e^{−drop}, in a direction with precision q = Σ (cos²/σ²). */
 function extent(/** @type {number} */ q, /** @type {number} */ drop) {
-  let low = 0, high = Math.sqrt((2 * drop) / q);
-  for (let i = 0; i < 60; i++) {
-    const r = (low + high) / 2;
-    if ((q * r * r) / 2 + logSinhc(r) < drop) low = r;
-    else high = r;
+  // q·r²/2 + log(sinh r / r) = drop, by Newton from outside: the left side is convex, so no step goes too far.
+  let r = Math.sqrt((2 * drop) / q);
+  for (let i = 0; i < 12; i++) {
+    const slope = q * r + (r < 1e-3 ? r / 3 : 1 / Math.tanh(r) - 1 / r);
+    if (!(slope > 0)) break;
+    r -= ((q * r * r) / 2 + logSinhc(r) - drop) / slope;
   }
-  return low;
+  return Math.max(r, 0);
 }
 
 /**
@@ -49,9 +50,9 @@ export function contour([a, b], mass) {
   const precision = angles.map((t) => (Math.cos(t) / a) ** 2 + (Math.sin(t) / b) ** 2);
   const within = (/** @type {number} */ drop) => precision.reduce((sum, q) =>
     sum - Math.expm1((-q * extent(q, drop) ** 2) / 2) / q, 0) / (DIRECTIONS * a * b);
-  let low = 0, high = 1;
+  let low = 0, high = 1; // of the drop
   while (within(high) < mass) high *= 2;
-  for (let i = 0; i < 30; i++) {
+  for (let i = 0; i < 36; i++) {
     const middle = (low + high) / 2;
     if (within(middle) < mass) low = middle;
     else high = middle;

@@ -20,7 +20,7 @@ export class Legend {
   /** @param {import("./colours.js").Colouring} colouring @param {boolean} dark @param {Set<number>} hidden */
   show(colouring, dark, hidden) {
     this.select.value = colouring.id;
-    this.body.replaceChildren(...(colouring.kind === "numbers" ? [this.#ramp(colouring, dark)] : this.#kinds(colouring, hidden)));
+    this.body.replaceChildren(...(colouring.kind === "numbers" ? [this.#ramp(colouring, dark)] : this.#kinds(colouring, hidden, dark)));
   }
 
   #ramp(/** @type {import("./colours.js").Numbers} */ { low, high, whole }, /** @type {boolean} */ dark) {
@@ -29,10 +29,10 @@ export class Legend {
     return el("div", {}, bar, el("div", { class: "hw-row hw-ends" }, el("span", {}, text(low)), el("span", {}, text(high))));
   }
 
-  #kinds(/** @type {import("./colours.js").Kinds} */ colouring, /** @type {Set<number>} */ hidden) {
+  #kinds(/** @type {import("./colours.js").Kinds} */ colouring, /** @type {Set<number>} */ hidden, /** @type {boolean} */ dark) {
     const shown = colouring.names.slice(0, LARGEST_LEGEND).map((name, kind) => {
       const dot = el("span", { class: "hw-dot" });
-      dot.style.background = kindColour(colouring, kind);
+      dot.style.background = kindColour(colouring, kind, dark);
       return el("button", {
         type: "button", class: "hw-kind", "aria-pressed": `${!hidden.has(kind)}`, title: `Show or hide ${name}`,
         onclick: () => this.events.toggle(kind),

@@ -24,6 +24,30 @@ let instances = 0;
 /** @typedef {{theme?: string, hash?: boolean}} Options */
 
 export class Explorer {
+  /** @type {HTMLCanvasElement} */ canvas;
+  /** @type {HTMLCanvasElement} */ overCanvas;
+  /** @type {Scene} */ scene;
+  /** @type {Overlay} */ overlay;
+  /** @type {SearchBox} */ search;
+  /** @type {Panel} */ panel;
+  /** @type {Legend} */ legend;
+  /** @type {Map<string, () => import("./colours.js").Colouring>} */ all;
+  /** @type {import("./colours.js").Colouring} */ colouring;
+  /** @type {Uint8Array} four bytes per row */ colours;
+  /** @type {Uint8Array | null} the rows that stay, if only some do */ kept = null;
+  /** @type {number[]} the ancestors of the selected node */ path = [];
+  /** @type {HTMLElement} */ view;
+  /** @type {HTMLElement} */ stage;
+  /** @type {HTMLElement} */ crumbs;
+  /** @type {HTMLElement} */ status;
+  /** @type {HTMLElement} */ models;
+  /** @type {HTMLElement} */ edgesButton;
+  /** @type {HTMLDialogElement} */ help;
+  /** @type {Tiles | null} */ tiles = null;
+  /** @type {string} the address that was written last */ hash = "";
+  linking = 0;
+  saying = 0;
+
   /** @param {HTMLElement} root @param {any} data a pack that was opened @param {Options} options */
   constructor(root, data, options) {
     this.root = root;
@@ -67,10 +91,11 @@ export class Explorer {
     });
     this.all = colourings(data);
     this.legend = new Legend([...this.all.keys()], { choose: (id) => this.choose(id), toggle: (kind) => this.toggle(kind) });
-    this.crumbs = el("nav", { class: "hw-crumbs", "aria-label": "Ancestors", hidden: true });
+    this.crumbs = el("nav", { class: "hw-crumbs", "aria-label": "Ancestors" });
     this.status = el("p", { class: "hw-status", role: "status" });
     this.help = this.#help();
-    this.stage = el("div", { class: "hw-stage" }, this.canvas, this.overCanvas, this.crumbs, this.#tools(), this.status, this.help);
+    this.view = el("div", { class: "hw-view" }, this.canvas, this.overCanvas);
+    this.stage = el("div", { class: "hw-stage" }, this.view, this.crumbs, this.#tools(), this.status, this.help);
     const note = about.note ? [el("p", { class: "hw-note" }, about.note)] : [];
     const side = el("aside", { class: "hw-side", "aria-label": "Search and details" },
       el("header", { class: "hw-title" }, el("h1", { dir: "auto" }, about.title ?? "hyperwrap"), el("p", {}, about.subtitle ?? `${count(data.count)} nodes`), ...note),
@@ -102,7 +127,7 @@ export class Explorer {
     return el("dialog", { class: "hw-help hw-card", "aria-labelledby": `${this.id}-help` },
       el("header", { class: "hw-head" }, el("h2", { id: `${this.id}-help` }, "Moving about"), iconButton("close", "Close (Esc)", () => this.help.close())),
       el("p", {}, "Drag to move, turn the wheel or pinch to go deeper. A click selects a node, a double click centres it."),
-      el("dl", { id: `${this.id}-keys` }, ...shown.map(({ shown, text }) => el("div", {}, el("dt", {}, el("kbd", {}, shown ?? "")), el("dd", {}, text)))));
+      el("dl", { id: `${this.id}-keys` }, ...shown.map(({ shown, text }) => el("div", {}, el("dt", {}, el("kbd", {}, shown ?? "")), el("dd", {}, text ?? "")))));
   }
 
   #listen() {
@@ -119,14 +144,14 @@ export class Explorer {
     if (this.options.hash) addEventListener("hashchange", () => location.hash === this.hash || this.openLink(), { signal });
     this.legend.element.open = this.root.clientWidth > NARROW;
     const resized = new ResizeObserver(() => this.#resize());
-    resized.observe(this.stage);
+    resized.observe(this.view);
     signal.addEventListener("abort", () => { resized.disconnect(); cancelAnimationFrame(this.frame); });
     this.canvas.addEventListener("focus", redraw);
     this.#resize();
   }
 
   #resize() {
-    const { clientWidth: width, clientHeight: height } = this.stage, ratio = Math.min(devicePixelRatio || 1, 2);
+    const { clientWidth: width, clientHeight: height } = this.view, ratio = Math.min(devicePixelRatio || 1, 2);
     if (!width || !height) return;
     this.scene.setSize(width, height, ratio);
     this.overlay.setSize(width, height, ratio);
@@ -146,7 +171,7 @@ export class Explorer {
     this.scene.step(performance.now());
     this.scene.draw();
     const narrow = this.stage.clientWidth < NARROW;
-    this.overlay.draw({ selected: this.selected, hovered: this.hovered, path: this.path ?? [], isHidden: (row) => this.colours[4 * row + 3] === 0,
+    this.overlay.draw({ selected: this.selected, hovered: this.hovered, path: this.path, isHidden: (row) => this.colours[4 * row + 3] === 0,
       limit: narrow ? 26 : 60 });
     if (this.scene.dirty) this.request();
     clearTimeout(this.linking);
@@ -186,13 +211,16 @@ export class Explorer {
   }
 
   #said(/** @type {number} */ row) {
-    const { data, colouring } = this, above = this.path?.length ? `, below ${short(data.name(this.path[0]))}` : "";
+    const { data, colouring } = this, above = this.path.length ? `, below ${short(data.name(this.path[0]))}` : "";
     return `${short(data.name(row))}${above}; ${colouring.label}: ${meaning(colouring, row)}`;
   }
 
   #crumbs() {
-    const { data } = this, rows = this.selected >= 0 ? [...(this.path ?? [])].reverse().concat(this.selected) : [];
-    this.crumbs.hidden = rows.length < 2;
+    const { data } = this, rows = this.selected >= 0 ? [...(this.path)].reverse().concat(this.selected) : [];
+    if (!rows.length) {
+      this.crumbs.replaceChildren(el("p", {}, "Drag to move, scroll to go deeper. Click on a node, or search."));
+      return;
+    }
     this.crumbs.replaceChildren(el("ol", {}, ...rows.map((row, i) => el("li", {},
       el("button", { type: "button", dir: "auto", ...(i === rows.length - 1 ? { "aria-current": "true" } : {}), onclick: () => this.go(row) }, short(data.name(row)))))));
     this.crumbs.scrollLeft = this.crumbs.scrollWidth;
@@ -248,7 +276,7 @@ export class Explorer {
   }
 
   #middle() {
-    return [this.stage.clientWidth / 2, this.stage.clientHeight / 2];
+    return [this.view.clientWidth / 2, this.view.clientHeight / 2];
   }
 
   async home() {
@@ -263,7 +291,7 @@ export class Explorer {
     if (!Object.hasOwn(MODELS, model)) return;
     this.model = model;
     this.scene.setModel(model);
-    for (const button of this.models.children) button.setAttribute("aria-pressed", `${button.dataset.model === model}`);
+    for (const button of /** @type {Iterable<HTMLElement>} */ (/** @type {unknown} */ (this.models.children))) button.setAttribute("aria-pressed", `${button.dataset.model === model}`);
     this.request();
   }
 
@@ -294,13 +322,13 @@ export class Explorer {
     this.root.dataset.theme = this.dark ? "dark" : "light";
     this.overlay.look = { ...look, family: getComputedStyle(this.root).fontFamily };
     this.scene.showEdges(this.edges);
-    this.scene.setTheme({ background: unit(look.background), disc: unit(look.disc), edge: [...unit(look.edge), this.#edgeStrength()], rim: unit(look.rim), tint: 0.5 });
+    this.scene.setTheme({ background: unit(look.background), disc: unit(look.disc), edge: [...unit(look.edge), this.#edgeStrength()], rim: unit(look.rim), tint: this.dark ? 0.75 : 0.6 });
     if (this.colouring) this.#paint();
     this.request();
   }
 
   #edgeStrength() {
-    return this.data.count < 2000 ? 0.8 : this.data.count < 20_000 ? 0.5 : 0.3;
+    return this.data.count < 2000 ? 0.8 : 0.55;
   }
 
   // --- colours ------------------------------------------------------------------------------------------
@@ -337,7 +365,7 @@ export class Explorer {
   /** The node, its ancestors, and so many levels below it. */
   #within(/** @type {number} */ row, /** @type {number} */ depth) {
     const kept = new Uint8Array(this.data.count);
-    for (const each of [row, ...(this.path ?? [])]) kept[each] = 1;
+    for (const each of [row, ...(this.path)]) kept[each] = 1;
     let level = [row];
     for (let i = 0; i < depth; i++) {
       level = level.flatMap((each) => [...this.data.children(each)]);
@@ -409,7 +437,7 @@ export class Explorer {
 
   svg() {
     const look = { ...LOOKS[this.dark ? "dark" : "light"], family: this.overlay.look.family };
-    return vector(this.scene, this.overlay, this.selected, { ...look, width: this.stage.clientWidth, height: this.stage.clientHeight,
+    return vector(this.scene, this.overlay, this.selected, { ...look, width: this.view.clientWidth, height: this.view.clientHeight,
       edges: this.edges && this.data.tree, title: this.#description(), colour: (row) => this.#colourOf(row) });
   }
 

@@ -23,6 +23,16 @@ export async function openPack(buffer) {
 
 /** Nodes by row: places in chunks, names, a tree, laws, columns. */
 export class Pack {
+  tree = false;
+  /** The row of each parent, −1 for a root. */
+  parent = new Int32Array(0);
+  /** @type {Uint32Array | null} nodes at or below each */ size = null;
+  /** @type {Uint16Array} how far below its root each is */ level = new Uint16Array(0);
+  /** Children of a row: from `childStart` of it to that of the next. */
+  childStart = new Uint32Array(1);
+  childList = new Uint32Array(0);
+  /** @type {{row: number, lines: {mass: number, line: {radius: number, angle: number}[]}[]} | null} */ contoured = null;
+
   /** @param {ArrayBuffer} buffer */
   constructor(buffer) {
     const size = Number(new DataView(buffer).getBigUint64(0, true));
@@ -55,8 +65,8 @@ export class Pack {
   #readTree() {
     const { count } = this, parent = /** @type {Int32Array | null} */ (this.array("parent"));
     this.tree = parent !== null;
-    this.parent = parent ?? new Int32Array(this.tree ? count : 0);
     if (!parent) return;
+    this.parent = parent;
     const start = new Uint32Array(count + 1), below = new Uint32Array(count);
     for (let i = 0; i < count; i++) if (parent[i] >= 0) start[parent[i] + 1]++;
     for (let i = 0; i < count; i++) start[i + 1] += start[i];
@@ -72,7 +82,7 @@ export class Pack {
     let filled = 0;
     for (let i = 0; i < count; i++) if (parent[i] < 0) order[filled++] = i;
     this.level = new Uint16Array(count);
-    this.size = new Uint32Array(count).fill(1);
+    const size = (this.size = new Uint32Array(count).fill(1));
     for (let at = 0; at < filled; at++) {
       const row = order[at];
       for (let k = start[row]; k < start[row + 1]; k++) {
@@ -80,7 +90,7 @@ export class Pack {
         order[filled++] = below[k];
       }
     }
-    for (let at = filled - 1; at >= 0; at--) if (parent[order[at]] >= 0) this.size[parent[order[at]]] += this.size[order[at]];
+    for (let at = filled - 1; at >= 0; at--) if (parent[order[at]] >= 0) size[parent[order[at]]] += size[order[at]];
   }
 
   #readColumns() {
@@ -110,7 +120,7 @@ export class Pack {
 
   /** @param {number} row */
   children(row) {
-    return this.childList?.subarray(this.childStart?.[row], this.childStart?.[row + 1]) ?? new Uint32Array(0);
+    return this.childList.subarray(this.childStart[row], this.childStart[row + 1]);
   }
 
   /** The parent, its parent, and so on. @param {number} row */
@@ -179,9 +189,10 @@ export class Pack {
     return kl(this.law(row), this.law(other));
   }
 
-  /** Lines around 99, 90 and 50 % of a node's mass, as poses' steps. @param {number} row */
+  /** Lines around 99, 90 and 50 % of a node's mass, by distance and direction. @param {number} row */
   contours(row) {
-    return MASSES.map((mass) => ({ mass, line: contour(this.sigma(row), mass) }));
+    if (this.contoured?.row !== row) this.contoured = { row, lines: MASSES.map((mass) => ({ mass, line: contour(this.sigma(row), mass) })) };
+    return this.contoured.lines;
   }
 }
 

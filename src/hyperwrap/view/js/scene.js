@@ -4,10 +4,9 @@
 // places of points in their chunk, which float32 holds well.
 
 import { Camera } from "./camera.js";
-import { buffer, frameTable, program } from "./gpu.js";
 import { MODELS, size } from "./models.js";
 import { apply, between, carrying, inverse, origin, seen, times, translation } from "./plane.js";
-import { EDGE_FRAGMENT, EDGE_VERTEX, POINT_FRAGMENT, POINT_VERTEX, RING_FRAGMENT, RING_VERTEX } from "./shaders.js";
+import { EdgeList, Painter } from "./painter.js";
 
 /** @typedef {import("./plane.js").Isometry} Isometry */
 /** @typedef {import("./plane.js").Complex} Complex */
@@ -18,12 +17,9 @@ const LARGEST = 400; // magnification
 const DEEPER = 1.8; // how far a wheel goes, per e-fold
 const REACH = 12; // pixels from a point that still hit it
 const HUGE = 1e30; // of |α|² in float32
-const EDGE = 28; // bytes: two ends of three floats, four bytes of colour
 const LEAST = 0.8; // pixels of an edge
 
-/**
- * @typedef {{background: number[], disc: number[], edge: number[], rim: number[], tint: number}} Theme
- */
+/** @typedef {import("./painter.js").Theme} Theme */
 
 export class Scene {
   /** @param {HTMLCanvasElement} canvas @param {import("./pack.js").Pack} data */
@@ -31,7 +27,6 @@ export class Scene {
     const gl = canvas.getContext("webgl2", { antialias: false, alpha: false, powerPreference: "high-performance" });
     if (!gl) throw new Error("no WebGL2");
     this.canvas = canvas;
-    this.gl = gl;
     this.data = data;
     this.camera = new Camera();
     this.model = MODELS.poincare;
@@ -41,6 +36,8 @@ export class Scene {
     this.tolerance = 0.75;
     this.width = this.height = this.ratio = 1;
     const count = data.cells.frames.length;
+    /** @type {{g: Complex, a: number} | null} the frame that the bases are seen from */
+    this.base = null;
     this.bases = new Float64Array(4 * count); // anchors seen from the frame of the camera
     this.views = new Float64Array(4 * count); // and from the camera
     this.frames = new Float32Array(4 * 256 * Math.ceil(count / 256));
@@ -54,63 +51,17 @@ export class Scene {
     this.colours = new Uint8Array(4 * data.count).fill(255);
     /** @type {Theme} */
     this.theme = { background: [1, 1, 1], disc: [1, 1, 1], edge: [0, 0, 0, 1], rim: [0, 0, 0, 1], tint: 0 };
-    this.#start();
+    this.painter = new Painter(gl, data, Uint8Array.from({ length: data.count }, (_, row) => this.weight(row)));
     canvas.addEventListener("webglcontextlost", (event) => event.preventDefault());
-    canvas.addEventListener("webglcontextrestored", () => { this.#start(); this.draw(); });
+    canvas.addEventListener("webglcontextrestored", () => { this.painter.start(this.colours); this.draw(); });
   }
 
-  // --- on the GPU ---------------------------------------------------------------------------------------
-
-  #start() {
-    const { gl, data } = this;
-    this.point = program(gl, POINT_VERTEX, POINT_FRAGMENT);
-    this.edge = program(gl, EDGE_VERTEX, EDGE_FRAGMENT);
-    this.ring = program(gl, RING_VERTEX, RING_FRAGMENT);
-    this.texture = frameTable(gl, this.frames.length / 1024);
-    const [place, chunk, colour, weight] = [data.place, data.chunk, this.colours, this.#weights()].map((values) => buffer(gl, values));
-    this.points = this.#attributes(this.point, [["place", place, 2, 0, 0], ["chunk", chunk, 1, 0, 0], ["colour", colour, 4, 0, 0], ["weight", weight, 1, 0, 0]]);
-    gl.bindVertexArray(this.points);
-    gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, gl.createBuffer());
-    gl.bindVertexArray(null);
-    this.edgeBuffer = gl.createBuffer();
-    this.strips = this.#attributes(this.edge, [["from", this.edgeBuffer, 3, EDGE, 0], ["to", this.edgeBuffer, 3, EDGE, 12], ["colour", this.edgeBuffer, 4, EDGE, 24]], 1);
-    this.colourBuffer = colour;
-    gl.enable(gl.BLEND);
-    gl.blendFunc(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA);
-    gl.depthFunc(gl.LEQUAL);
-  }
-
-  /** How much a point weighs, from the size of its subtree. */
-  #weights() {
-    const { size: sizes, count } = this.data, weights = new Uint8Array(count);
-    if (sizes) for (let i = 0; i < count; i++) weights[i] = Math.round(Math.log2(sizes[i]));
-    return weights;
-  }
-
-  /** @param {ReturnType<typeof program>} program @param {[string, WebGLBuffer | null, number, number, number][]} attributes name, buffer, numbers, stride, offset */
-  #attributes({ slot }, attributes, divisor = 0) {
-    const { gl } = this, array = gl.createVertexArray();
-    gl.bindVertexArray(array);
-    for (const [name, from, length, stride, offset] of attributes) {
-      const at = slot(name);
-      if (at < 0) continue;
-      gl.bindBuffer(gl.ARRAY_BUFFER, from);
-      gl.enableVertexAttribArray(at);
-      if (name === "chunk") gl.vertexAttribIPointer(at, length, gl.UNSIGNED_INT, stride, offset);
-      else if (name === "colour" || name === "weight") gl.vertexAttribPointer(at, length, gl.UNSIGNED_BYTE, name === "colour", stride, offset);
-      else gl.vertexAttribPointer(at, length, gl.FLOAT, false, stride, offset);
-      gl.vertexAttribDivisor(at, divisor);
-    }
-    gl.bindVertexArray(null);
-    return array;
-  }
+  // --- how it looks ----------------------------------------------------------------------------------------
 
   /** @param {Uint8Array} colours four bytes per row; with alpha 0 it is not drawn */
   setColours(colours) {
-    const { gl } = this;
     this.colours = colours;
-    gl.bindBuffer(gl.ARRAY_BUFFER, this.colourBuffer);
-    gl.bufferData(gl.ARRAY_BUFFER, colours, gl.DYNAMIC_DRAW);
+    this.painter.setColours(colours);
   }
 
   /** @param {Theme} theme */
@@ -215,93 +166,18 @@ export class Scene {
   }
 
   draw() {
-    const { gl, theme } = this;
     this.#look();
     this.#choose();
-    gl.viewport(0, 0, this.canvas.width, this.canvas.height);
-    gl.depthMask(true);
-    gl.clearColor(theme.background[0], theme.background[1], theme.background[2], 1);
-    gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
-    gl.disable(gl.DEPTH_TEST);
-    this.#drawGround();
-    gl.bindTexture(gl.TEXTURE_2D, this.texture);
-    gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, 256, this.frames.length / 1024, gl.RGBA, gl.FLOAT, this.frames);
-    this.drawn = { points: 0, edges: 0 };
-    if (this.edges && this.data.tree) this.#drawEdges();
-    gl.enable(gl.DEPTH_TEST);
-    this.#drawPoints();
-  }
-
-  /** The uniforms that both kinds of things have. */
-  #use(/** @type {ReturnType<typeof program>} */ { made, at }) {
-    const { gl } = this;
-    gl.useProgram(made);
-    gl.uniform1i(at("frames"), 0);
-    gl.uniform2f(at("half_size"), this.canvas.width / 2, this.canvas.height / 2);
-    gl.uniform1f(at("unit"), this.unit * this.ratio);
-    gl.uniform1i(at("model"), this.model.index);
-    return at;
-  }
-
-  #drawGround() {
-    const { gl, theme, unit, ratio } = this, { width, height } = this.canvas, r = unit * ratio;
-    if (!this.model.round) {
-      const low = Math.round(height / 2 - r), tall = Math.round(2 * r), line = Math.max(1, Math.round(ratio));
-      gl.enable(gl.SCISSOR_TEST);
-      for (const [from, size, colour] of /** @type {[number, number, number[]][]} */ ([[low - line, tall + 2 * line, theme.rim], [low, tall, theme.disc]])) {
-        gl.scissor(0, from, width, size);
-        gl.clearColor(colour[0], colour[1], colour[2], 1);
-        gl.clear(gl.COLOR_BUFFER_BIT);
-      }
-      return gl.disable(gl.SCISSOR_TEST);
-    }
-    const { made, at } = this.ring;
-    gl.useProgram(made);
-    gl.uniform2f(at("half_size"), width / 2, height / 2);
-    const ring = (/** @type {number} */ inner, /** @type {number} */ outer, /** @type {number[]} */ [red, green, blue], /** @type {number} */ soft) => {
-      gl.uniform2f(at("radii"), inner, outer);
-      gl.uniform4f(at("ink"), red, green, blue, 1);
-      gl.uniform1f(at("soft"), soft);
-      gl.drawArrays(gl.TRIANGLE_STRIP, 0, 514);
-    };
-    ring(0, r, theme.disc, 0);
-    return ring(r - 1.2 * ratio, r + 1.2 * ratio, theme.rim, 1);
+    const { frames, theme, model, ratio } = this, edges = this.edges && this.data.tree ? this.#edges() : [];
+    this.painter.draw({ frames, theme, model, ratio, edges, unit: this.unit * ratio, sizes: this.sizes.map((size) => size * ratio),
+      rows: this.rows.subarray(0, this.some) });
+    this.drawn = { points: this.some, edges: edges.reduce((sum, { list }) => sum + list.count, 0) };
   }
 
   /** Sizes in pixels: at the rim, more in the middle, and more per doubling of the subtree. */
   get sizes() {
-    const n = this.data.count, most = n < 3000 ? 5 : n < 30_000 ? 4.2 : n < 300_000 ? 3.2 : 2.2;
-    return [1.1, most - 1.1, this.data.tree ? 0.4 : 0];
-  }
-
-  #drawPoints() {
-    const { gl, ratio } = this, at = this.#use(this.point), [rim, more, weight] = this.sizes;
-    gl.uniform3f(at("sizes"), rim * ratio, more * ratio, weight * ratio);
-    gl.bindVertexArray(this.points);
-    if (this.some === this.data.count) gl.drawArrays(gl.POINTS, 0, this.some);
-    else {
-      gl.bufferData(gl.ELEMENT_ARRAY_BUFFER, this.rows.subarray(0, this.some), gl.STREAM_DRAW);
-      gl.drawElements(gl.POINTS, this.some, gl.UNSIGNED_INT, 0);
-    }
-    gl.bindVertexArray(null);
-    this.drawn.points = this.some;
-  }
-
-  /** Long edges and short ones, which need fewer pieces. */
-  #drawEdges() {
-    const { gl, theme, ratio } = this, at = this.#use(this.edge);
-    gl.uniform4f(at("ink"), theme.edge[0], theme.edge[1], theme.edge[2], theme.edge[3]);
-    gl.uniform1f(at("tint"), theme.tint);
-    gl.uniform1f(at("thick"), ratio);
-    gl.bindVertexArray(this.strips);
-    gl.bindBuffer(gl.ARRAY_BUFFER, this.edgeBuffer);
-    for (const { segments, list } of this.#edges()) {
-      gl.bufferData(gl.ARRAY_BUFFER, list.bytes, gl.STREAM_DRAW);
-      gl.uniform1f(at("segments"), segments);
-      gl.drawArraysInstanced(gl.TRIANGLE_STRIP, 0, 2 * (segments + 1), list.count);
-      this.drawn.edges += list.count;
-    }
-    gl.bindVertexArray(null);
+    const room = Math.exp(-this.some / 8000); // the fewer there are, the larger
+    return [1.3, 1.2 + 4.3 * room, this.data.tree ? 0.3 + 0.15 * room : 0];
   }
 
   /** The ends of the edges of the rows that are drawn, but for those too short to see. */
@@ -349,10 +225,14 @@ export class Scene {
     return { x: this.width / 2 + u * this.unit, y: this.height / 2 - v * this.unit, scale: s };
   }
 
+  /** How much a node counts, as the points are drawn. @param {number} row */
+  weight(row) {
+    return this.data.size ? Math.round(Math.log2(this.data.size[row])) : 0;
+  }
+
   /** Where a node is in the picture, and how large. @param {number} row */
   project(row) {
-    const at = this.#pixels(this.#seen(row)), [rim, more, weight] = this.sizes;
-    const heavy = this.data.size ? Math.round(Math.log2(this.data.size[row])) : 0;
+    const at = this.#pixels(this.#seen(row)), [rim, more, weight] = this.sizes, heavy = this.weight(row);
     const visible = at.x > -MARGIN && at.y > -MARGIN && at.x < this.width + MARGIN && at.y < this.height + MARGIN;
     return { ...at, size: rim + (more + weight * heavy) * at.scale ** 0.6, visible };
   }
@@ -507,40 +387,6 @@ export class Scene {
     }
     this.magnification = Math.max(1, Math.min(LARGEST, Number(magnification) / 100 || 1));
     return true;
-  }
-}
-
-/** Edges as the shader wants them, in a list that grows. */
-class EdgeList {
-  constructor() {
-    this.count = 0;
-    this.#grow(1024);
-  }
-
-  #grow(/** @type {number} */ size) {
-    const old = this.whole;
-    this.whole = new Uint8Array(size * EDGE);
-    if (old) this.whole.set(old);
-    this.floats = new Float32Array(this.whole.buffer);
-  }
-
-  /** @param {Float64Array} ends @param {Uint8Array} colours @param {number} at @param {number} alpha */
-  add(ends, colours, at, alpha) {
-    if ((this.count + 1) * EDGE > this.whole.length) this.#grow(2 * this.count);
-    const f = (this.count * EDGE) / 4, b = this.count * EDGE + 24;
-    this.floats[f] = ends[0];
-    this.floats[f + 1] = ends[1];
-    this.floats[f + 2] = ends[3];
-    this.floats[f + 3] = ends[4];
-    this.floats[f + 4] = ends[5];
-    this.floats[f + 5] = ends[7];
-    for (let k = 0; k < 3; k++) this.whole[b + k] = colours[at + k];
-    this.whole[b + 3] = 255 * alpha;
-    this.count += 1;
-  }
-
-  get bytes() {
-    return this.whole.subarray(0, this.count * EDGE);
   }
 }
 

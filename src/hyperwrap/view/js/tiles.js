@@ -4,6 +4,10 @@ import { el, number } from "./dom.js";
 
 /** Tiles of places, and of the points themselves if they have any. */
 export class Tiles {
+  /** What the darkest and the brightest shade stand for. */
+  low = 0;
+  high = 1;
+
   /** @param {any} data @returns {Tiles | null} */
   static of(data) {
     return data.about.tiles ? new Tiles(data) : null;
