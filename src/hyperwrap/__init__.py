@@ -20,8 +20,8 @@ from hyperwrap.vae import VAE, EuclideanLatent, HyperbolicLatent
 
 if TYPE_CHECKING:
     from hyperwrap import plot as plot
-    from hyperwrap import view as view
     from hyperwrap.vae.estimator import HyperbolicVAE as HyperbolicVAE
+    from hyperwrap.view import view as view
 
 __all__ = [
     "VAE",

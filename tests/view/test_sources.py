@@ -139,4 +139,3 @@ def test_columns_that_do_not_fit(pets: hw.Embedding, colour: Any, message: str, 
     colour = colour.format(tmp_path) if isinstance(colour, str) else colour
     with pytest.raises(UserError, match=message):
         coloured(source(pets), colour)
-

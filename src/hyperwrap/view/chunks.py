@@ -17,8 +17,8 @@ absolute, a few numbers each, yet any two of them see each other exactly, howeve
 
 The chunks are the leaves of a tree of cells, from sectors of the plane: a cell takes what lies near
 its anchor, once it is narrow enough, and halves the rest. Every cell has a frame, a run of rows and
-a circle, in its frame, around all its points. Within a chunk the rows follow Hilbert's curve, so that
-a run of them is near together, too.
+a circle, in its frame, around all its points. Within a chunk the rows follow Hilbert's curve, so
+that a run of them is near together, too.
 """
 
 from collections.abc import Iterator
@@ -207,11 +207,11 @@ def _flat(z: Complexes) -> Floats:
     return np.stack([v.real, v.imag], 1)
 
 
-def _along_the_curve(x: Floats) -> Ints:
+def _along_the_curve(points: Floats) -> Ints:
     """How far along Hilbert's curve through their square points are, in 4^10 steps."""
-    side = np.ptp(x, axis=0).max() or 1.0
-    x, y = ((x - x.min(0)) / side * (2**_FINE - 1)).astype(np.int64).T
-    found = np.zeros(len(x), np.int64)
+    side = np.ptp(points, axis=0).max() or 1.0
+    x, y = ((points - points.min(0)) / side * (2**_FINE - 1)).astype(np.int64).T
+    found = np.zeros(len(points), np.int64)
     for k in reversed(range(_FINE)):
         right, up = x >> k & 1, y >> k & 1
         found += (3 * right ^ up) << 2 * k

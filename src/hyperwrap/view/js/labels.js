@@ -61,8 +61,8 @@ export class Overlay {
       context.closePath();
       context.globalAlpha = 0.07;
       context.fill();
-      context.globalAlpha = 0.75;
-      context.lineWidth = 1.2;
+      context.globalAlpha = 0.5;
+      context.lineWidth = 1;
       context.stroke();
     }
     context.globalAlpha = 0.9;

@@ -17,6 +17,8 @@ const LARGEST = 400; // magnification
 const DEEPER = 1.8; // how far a wheel goes, per e-fold
 const REACH = 12; // pixels from a point that still hit it
 const HUGE = 1e30; // of |α|² in float32
+/** Pieces of an edge, by its length in pixels. */
+const PIECES = [{ upTo: 12, segments: 3 }, { upTo: 40, segments: 6 }, { upTo: 160, segments: 12 }, { upTo: Infinity, segments: 26 }];
 const LEAST = 0.8; // pixels of an edge
 
 /** @typedef {import("./painter.js").Theme} Theme */
@@ -182,7 +184,7 @@ export class Scene {
 
   /** The ends of the edges of the rows that are drawn, but for those too short to see. */
   #edges() {
-    const { data, unit, model, colours } = this, short = new EdgeList(), long = new EdgeList();
+    const { data, unit, model, colours } = this, lists = PIECES.map(({ segments }) => ({ segments, list: new EdgeList() }));
     const ends = new Float64Array(8);
     for (let i = 0; i < this.some; i++) {
       const row = this.rows[i], up = data.parent[row];
@@ -193,9 +195,9 @@ export class Scene {
       const chord = Math.hypot(ax / (1 + Math.sqrt(aq)) - bx / (1 + Math.sqrt(bq)), ay / (1 + Math.sqrt(aq)) - by / (1 + Math.sqrt(bq)));
       const pixels = unit * chord * (model.round ? model.stretch(0, 0, 0) : 8);
       if (pixels < LEAST) continue;
-      (pixels < 30 ? short : long).add(ends, colours, 4 * row, Math.min(1, pixels / 6));
+      lists[PIECES.findIndex(({ upTo }) => pixels < upTo)].list.add(ends, colours, 4 * row, Math.min(1, pixels / 6));
     }
-    return [{ segments: 5, list: short }, { segments: 28, list: long }];
+    return lists;
   }
 
   /** A node in the Klein disc: x, y, 1 − |w|² in the Poincaré disc, 1 − |k|². */

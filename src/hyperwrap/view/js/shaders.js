@@ -63,7 +63,7 @@ float eased(float t) { return 0.5 - 0.5 * cos(3.14159265 * t); }
 void main() {
   float part = float(gl_VertexID >> 1) / segments, side = float(gl_VertexID & 1) * 2.0 - 1.0, q, p;
   vec2 here = along(eased(part), q);
-  vec2 way = along(eased(min(1.0, part + 0.04)), p) - along(eased(max(0.0, part - 0.04)), p);
+  vec2 way = (part < 0.5 ? 1.0 : -1.0) * (along(eased(part + (part < 0.5 ? 0.03 : -0.03)), p) - here);
   vec2 normal = length(way) > 0.0 ? vec2(-way.y, way.x) / length(way) : vec2(0.0);
   half_width = 0.5 * thick * mix(0.8, 1.7, q);
   across = side * (half_width + 1.0);
