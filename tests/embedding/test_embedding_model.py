@@ -675,7 +675,10 @@ def test_heavy_edges_count_for_more():
         ({"dim": 0}, "`dim` ≥ 1 and `epochs` ≥ 0; got 0 and"),
         ({"epochs": -1}, "`dim` ≥ 1 and `epochs` ≥ 0; got 5 and -1"),
         ({"geometry": "flat"}, "`geometry` hyperbolic or euclidean; got 'flat'"),
-        ({"covariance": "full"}, "`covariance` diagonal, scalar or none; got 'full'"),
+        (
+            {"covariance": "full"},
+            "`covariance` diagonal, scalar, radial or none in hyperbolic space; got 'full'",
+        ),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], message: str):

@@ -11,6 +11,7 @@ from torch.distributions import kl_divergence
 import hyperwrap as hw
 from hyperwrap.embedding import train as embedding
 from hyperwrap.embedding.evaluate import energies, evaluate
+from hyperwrap.embedding.layout import Layout
 from hyperwrap.embedding.nodes import NodeType, node_type
 from hyperwrap.embedding.optimisers import Gradient
 from hyperwrap.embedding.recipe import Recipe
@@ -158,6 +159,7 @@ KINDS = [
     for geometry in ("hyperbolic", "euclidean")
     for covariance in ("diagonal", "scalar", "none")
 ]
+KINDS.append(node_type(covariance="radial"))
 RECIPES = {
     "softmax": Recipe(epochs=8, batch=24, group=8, negatives=20),
     "hinge": Recipe(
@@ -166,7 +168,7 @@ RECIPES = {
 }
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
 each_recipe = pytest.mark.parametrize("objective", RECIPES)
-CASES = [*((kind, 5) for kind in KINDS), *((KINDS[0], n) for n in (1, 2, 20))]
+CASES = [*((kind, 5) for kind in KINDS), *((KINDS[0], n) for n in (1, 2, 20)), (KINDS[-1], 2)]
 each_case = pytest.mark.parametrize(  # every kernel is compiled again for each
     ("kind", "n"), CASES, ids=[f"{kind}-{n}" for kind, n in CASES]
 )
@@ -193,10 +195,10 @@ def _task(kind: NodeType, objective: str, device: str, n: int = 5, **options: An
 def _spread_out(task: EmbeddingTask, radius: float) -> EmbeddingTask:
     """Nodes within the radius; each of the second half less than 1 from one of the first."""
     generator = torch.Generator().manual_seed(1)
-    h = torch.randn(task.h.shape, generator=generator)
+    h = torch.randn(task.h.shape, generator=generator).to(task.h.dtype)
     h *= radius * torch.rand(len(h), 1, generator=generator) / h.norm(dim=1, keepdim=True)
     first = h[: len(h) // 2]
-    near = 0.3 * torch.randn(first.shape, generator=generator)
+    near = 0.3 * torch.randn(first.shape, generator=generator).to(h.dtype)
     h[len(h) // 2 :] = first + near * torch.exp(-first.norm(dim=1, keepdim=True))
     task.h.copy_(h)
     task.log_scale.copy_(0.3 * torch.randn(task.log_scale.shape, generator=generator) - 0.5)
@@ -249,6 +251,33 @@ def test_embedding_gradients_agree_with_the_formulas(
     assert _apart(loss, expected) < slack
     assert _apart(there._grad.centre, here._grad.centre) < slack
     assert _apart(there._grad.log_scale, here._grad.log_scale) < slack
+
+
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[2], KINDS[-1]], ids=str)
+def test_centres_in_float64_serve_far_out(kind: NodeType) -> None:
+    """Directions a millionth apart: float32 would be wrong by a tenth of a scale."""
+    start = Layout(torch.zeros(NODES, 3, dtype=torch.float64), torch.ones(NODES, 1))
+    here, there = (_task(kind, "softmax", d, 3, start=start) for d in ("cpu", DEVICE))
+    _spread_out(there, 16.0)
+    _in_float64(_spread_out(here, 16.0))
+    block = _first_block(here)
+    inputs = [(b.edges[0], b.negatives[0], b.noise[0], b.weight[0]) for b in (block, _there(block))]
+    loss = torch.full_like(block.loss[0], torch.nan).to(DEVICE)
+    assert _apart(there.h, here.h) == 0
+    expected = here._gradient(*inputs[0])
+    there._gpu_gradient(*inputs[1], loss)
+    assert _apart(loss, expected) < 1e-4
+    assert _apart(there._grad.centre, here._grad.centre) < 1e-3
+    assert _apart(there._grad.log_scale, here._grad.log_scale) < 1e-3
+    for task in (here, there):
+        rates = torch.tensor(task.rates(1), device=task.device)
+        task.optimiser.update(task.h, task.log_scale, task._grad, rates)
+    assert there.h.dtype == torch.float64
+    assert _apart(there.h, here.h) < 1e-4
+    sources, noise = torch.tensor([3, 0, 39, 21, 3]), torch.randn(5, 6, 3)
+    found = energies(there.h, there.log_scale, kind, sources.to(DEVICE), noise.to(DEVICE))
+    wide = (there.h.cpu(), there.log_scale.cpu().double())
+    assert _apart(found, energies(*wide, kind, sources, noise.double())) < 1e-4
 
 
 @pytest.mark.parametrize("radius", [1e-3, 2.0, 9.0])

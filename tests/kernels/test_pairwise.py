@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 import hyperwrap as hw
 from hyperwrap import lorentz
+from hyperwrap.embedding.nodes import Nodes, node_type
 from hyperwrap.kernels import from_frame, pairwise_dist, pairwise_log_prob
 from hyperwrap.special import log_sinhc
 
@@ -120,6 +121,55 @@ def test_scores_and_their_gradients(covariance: str):
         size = 1 + max(float(x.abs().max()) for x in slopes)
         for x, slope in zip(found, slopes, strict=True):
             close(x / size, slope / size, radius)
+
+
+def turned(x: Tensor, before: Tensor, after: Tensor) -> Tensor:
+    """The rows of ``x``, turned as the directions of tangent vectors have."""
+    m, k = (h / h.norm(dim=1, keepdim=True) for h in (before, after))
+
+    def inner(a: Tensor, b: Tensor) -> Tensor:
+        return (a * b).sum(1, keepdim=True)
+
+    return x - inner(m + k, x) / (1 + inner(m, k)) * (m + k) + 2 * inner(m, x) * k
+
+
+def test_radial_laws_turn_with_their_centres():
+    """Differences across a small step of a centre, which the derivative in its frame predicts."""
+    kind = node_type(covariance="radial")
+    for n, radius in product([2, 5], [0.5, 4.0, 12.0]):
+        anchor, candidate, log_scale = (scene(n, radius, 2)[i][8:] for i in (0, 2, 3))
+        candidate = candidate + 0.1 * exp(-radius) * directions(32, n)
+        noise, step = torch.randn(32, n).double(), 1e-5 * torch.randn(2, 32, n).double()
+        scenery = anchor, noise
+
+        def score(a: Tensor, c: Tensor, log_scale: Tensor, scenery=scenery) -> Tensor:
+            noise = turned(scenery[1], scenery[0], a.detach()).T
+            scale = log_scale.exp().T
+            return kind.scores(Nodes(a.T, scale), noise, Nodes(c.T, scale))[0]
+
+        leaves = [x.clone().requires_grad_() for x in (anchor, candidate, log_scale)]
+        slopes = torch.autograd.grad(score(*leaves).sum(), leaves)
+        (a_1, c_1), (a_2, c_2) = (
+            (kind.move(anchor, sign * step[0]), kind.move(candidate, sign * step[1]))
+            for sign in (1, -1)
+        )
+        predicted = 2 * (slopes[0] * step[0] + slopes[1] * step[1]).sum(1)
+        found = score(a_1, c_1, log_scale) - score(a_2, c_2, log_scale)
+        assert_close(found, predicted, rtol=1e-4, atol=1e-9 + 1e-5 * float(predicted.abs().max()))
+        change = 1e-5 * torch.randn(32, 2).double()
+        found = score(anchor, candidate, log_scale + change)
+        found -= score(anchor, candidate, log_scale - change)
+        assert_close(found, 2 * (slopes[2] * change).sum(1), rtol=1e-5, atol=1e-8)
+
+
+def test_a_radial_score_is_the_log_density():
+    kind = node_type(covariance="radial")
+    for n, radius in product([1, 2, 5], [0.5, 4.0, 8.0]):
+        s = scene(n, radius, 2)
+        h, scale = s.candidate[7:], s.log_scale[7:].exp()
+        found = pairwise_log_prob(s.anchor[7:].T, s.t[7:].T, (h.T, scale.T), radial=True)[0]
+        z = lorentz.wrap(lorentz.exp0(s.anchor[7:]), s.t[7:])
+        close(found, kind.law(h, scale).log_prob(z) + n / 2 * log(2 * pi), radius)
 
 
 @pytest.mark.parametrize("reach", [1e-9, 1e-4, 0.1, 0.19, 0.21, 1.0, 20.0])

@@ -27,7 +27,7 @@ from hyperwrap.errors import UserError
 __all__ = ["Covariance", "Geometry", "NodeType", "Nodes", "node_type"]
 
 Geometry = Literal["hyperbolic", "euclidean"]
-Covariance = Literal["diagonal", "scalar", "none"]
+Covariance = Literal["diagonal", "scalar", "radial", "none"]
 
 
 class Nodes(NamedTuple):
@@ -67,7 +67,13 @@ class NodeType(ABC):
 
     def columns(self, dim: int) -> int:
         """How many scales a node has."""
-        return dim if self.covariance == "diagonal" else 1
+        return {"diagonal": dim, "radial": 2}.get(self.covariance, 1)
+
+    def half_log_det(self, log_scale: Tensor, dim: int) -> Tensor:
+        """``½·log det Σ (N,)`` from ``log σ (N, n, 2 or 1)``."""
+        if self.covariance == "radial":
+            return log_scale[:, 0] + (dim - 1) * log_scale[:, 1]
+        return log_scale.mean(1) * dim
 
     @abstractmethod
     def scores(self, anchor: Nodes, noise: Tensor, *seen: Nodes) -> list[Tensor]:
@@ -130,6 +136,34 @@ class HyperbolicGaussian(_Hyperbolic):
         return WrappedNormal(tangent=h, scale=scale)
 
 
+class RadialGaussian(_Hyperbolic):
+    """``G(exp₀(h), Σ)`` with one scale along the ray from the origin, and one across it."""
+
+    def scores(self, anchor: Nodes, noise: Tensor, *seen: Nodes) -> list[Tensor]:
+        along, across = anchor.scale
+        m = _direction(anchor.h).detach().to(noise.dtype)  # the frame turns with it
+        draw = across * noise + (along - across) * (noise * m).sum(0) * m
+        return kernels.pairwise_log_prob(anchor.h, draw, *seen, in_frames=True, radial=True)
+
+    def law(self, h: Tensor, scale: Tensor) -> WrappedNormal:
+        return WrappedNormal(tangent=h, covariance_matrix=radial_covariance(h, scale))
+
+
+def radial_covariance(h: Tensor, scale: Tensor) -> Tensor:
+    """``Σ (..., n, n)`` from the scales ``(..., 2)`` along and across the rays of ``h (..., n)``.
+
+    At the origin, where there is no ray, all directions are across.
+    """
+    m = _direction(h, -1)
+    along, across = scale.square()[..., None, None].unbind(-3)
+    ray = m.unsqueeze(-1) * m.unsqueeze(-2)
+    return across * torch.eye(h.shape[-1], dtype=h.dtype) + (along - across) * ray
+
+
+def _direction(h: Tensor, dim: int = 0) -> Tensor:
+    return h / torch.linalg.vector_norm(h, dim=dim, keepdim=True).clamp_min(1e-30)
+
+
 class EuclideanGaussian(_Euclidean):
     """``N(h, diag σ²)``."""
 
@@ -168,6 +202,7 @@ _TYPES: Mapping[Geometry, Mapping[Covariance, type[NodeType]]] = {
     "hyperbolic": {
         "diagonal": HyperbolicGaussian,
         "scalar": HyperbolicGaussian,
+        "radial": RadialGaussian,
         "none": HyperbolicPoint,
     },
     "euclidean": {
@@ -183,8 +218,9 @@ def node_type(geometry: Geometry = "hyperbolic", covariance: Covariance = "diago
 
     Args:
         geometry: ``hyperbolic`` or ``euclidean``.
-        covariance: ``diagonal``, one scale per direction; ``scalar``, one scale per node; or
-            ``none``, nodes are points.
+        covariance: ``diagonal``, one scale per direction; ``scalar``, one scale per node;
+            ``radial``, one scale along the ray from the origin and one across it, in hyperbolic
+            space only; or ``none``, nodes are points.
 
     >>> print(node_type("euclidean", "scalar"))
     euclidean, scalar
@@ -192,5 +228,6 @@ def node_type(geometry: Geometry = "hyperbolic", covariance: Covariance = "diago
     if geometry not in _TYPES:
         raise UserError(f"Expected `geometry` hyperbolic or euclidean; got {geometry!r}.")
     if covariance not in _TYPES[geometry]:
-        raise UserError(f"Expected `covariance` diagonal, scalar or none; got {covariance!r}.")
+        allowed = " or ".join(", ".join(_TYPES[geometry]).rsplit(", ", 1))
+        raise UserError(f"Expected `covariance` {allowed} in {geometry} space; got {covariance!r}.")
     return _TYPES[geometry][covariance](geometry, covariance)

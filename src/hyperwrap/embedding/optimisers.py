@@ -61,8 +61,8 @@ class Adam(Optimiser):
         super().__init__(kind, recipe)
         self.bounds = log(recipe.scale_bounds[0]), log(recipe.scale_bounds[1])
         self.state = {
-            "m_h": torch.zeros_like(h),
-            "v_h": torch.zeros_like(h[:, :1]),
+            "m_h": torch.zeros_like(h, dtype=log_scale.dtype),
+            "v_h": torch.zeros_like(h[:, :1], dtype=log_scale.dtype),
             "m_log_scale": torch.zeros_like(log_scale),
             "v_log_scale": torch.zeros_like(log_scale),
         }

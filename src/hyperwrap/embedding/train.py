@@ -92,7 +92,8 @@ class EmbeddingTask(Task):
     """What `trainer` trains; a step is an epoch.
 
     Attributes:
-        h: ``(copies·nodes, n)``, the tangent vectors of the centres.
+        h: ``(copies·nodes, n)``, the tangent vectors of the centres, in the dtype of the start: far
+            out float32 is too coarse for a direction. All else is in float32.
         log_scale: ``(copies·nodes, n or 1)``.
         steps_in_epoch: batches.
         look: what to measure now and then, if anything; it adds numbers to the reports.
@@ -131,7 +132,8 @@ class EmbeddingTask(Task):
         self._weights = None if weights is None else weights.to(self.device, torch.float32)
         with seeded(seed, self.device):
             self._start(start)
-        self._grad = Gradient(torch.zeros_like(self.h), torch.zeros_like(self.log_scale))
+        like_h = torch.zeros_like(self.h, dtype=torch.float32)
+        self._grad = Gradient(like_h, torch.zeros_like(self.log_scale))
         self.optimiser = self._optimiser()
         self.optimiser.hold(self.h)
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -159,7 +161,7 @@ class EmbeddingTask(Task):
         if start is None:
             h = r.initial_spread * torch.randn(shape, device=self.device)
             start = Layout(h, torch.full_like(h[:, :1], r.initial_scale))
-        h, scale = (x.to(self.device, torch.float32) for x in start)
+        h, scale = start.tangent.to(self.device), start.scale.to(self.device, torch.float32)
         copies = shape[0] // len(h)
         columns = scale.clamp(*r.scale_bounds).expand(-1, self.kind.columns(self.dim))
         self.h, self.log_scale = h.repeat(copies, 1), columns.repeat(copies, 1).log()

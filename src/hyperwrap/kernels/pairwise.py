@@ -39,6 +39,9 @@ any radius. `from_frame` turns them into ``∂f/∂h``, whose part across the ra
 as large: its rounding errors swallow the part along the ray beyond radius 20 in float32. So whoever
 takes steps in the frames asks for ``c̄`` and ``ā`` themselves: ``in_frames``.
 
+A *radial* law has one ``σ`` along the ray and one across it. Its frame stays with the ray, and
+turns by ``coth ρ`` in place of ``tanh(ρ/2)``, ``1/sinh ρ`` more; nothing else changes.
+
 A *point* has no ``σ``: its score is minus the distance, ``f = −r``, ``G = −w/(|w|·w₀)``.
 
 All of this is linear in ``y``. A draw from a wide law goes far, ``|t| = 40`` say, and ``y`` would
@@ -66,40 +69,47 @@ __all__ = ["from_frame", "moved", "pairwise_dist", "pairwise_log_prob"]
 
 
 def pairwise_log_prob(
-    h_a: Tensor, t: Tensor, *seen: tuple[Tensor, Tensor], in_frames: bool = False
+    h_a: Tensor,
+    t: Tensor,
+    *seen: tuple[Tensor, Tensor],
+    in_frames: bool = False,
+    radial: bool = False,
 ) -> list[Tensor]:
     """``log q_c`` at the draws ``t (n, ...)`` of ``a``, for each of the ``(h_c, σ)`` that see them:
     ``h_c (n, ...)``, ``σ (n or 1, ...)``.
 
     The results have the broadcast shape ``(...)``, and lack the ``½n·log 2π`` of a density. With
-    ``in_frames`` the gradients of ``h_a`` and ``h_c`` are those in the frames of the centres.
+    ``in_frames`` the gradients of ``h_a`` and ``h_c`` are those in the frames of the centres. With
+    ``radial`` the scales ``(2, ...)`` are those along and across the ray, and draws and laws turn
+    with it. Centres may be in float64 with everything else in float32.
     """
-    return _scores(in_frames, h_a, t, *(x for pair in seen for x in pair))
+    return _scores((in_frames, radial), h_a, t, *(x for pair in seen for x in pair))
 
 
 def pairwise_dist(h_a: Tensor, t: Tensor, *seen: Tensor, in_frames: bool = False) -> list[Tensor]:
     """How far the draws ``t`` of ``a`` are from each of the centres; shapes as above."""
-    scores = _scores(in_frames, h_a, t, *(x for h_c in seen for x in (h_c, None)))
+    scores = _scores((in_frames, False), h_a, t, *(x for h_c in seen for x in (h_c, None)))
     return [-f for f in scores]
 
 
-def _scores(in_frames: bool, h_a: Tensor, t: Tensor, *seen: Tensor | None) -> list[Tensor]:
+def _scores(how: tuple[bool, bool], h_a: Tensor, t: Tensor, *seen: Tensor | None) -> list[Tensor]:
     if transformed(h_a, t, *(x for x in seen if x is not None)):
-        return _plain(h_a, t, *seen)
-    return list(_Pairwise.apply(in_frames, h_a, t, *seen))  # pyright: ignore
+        return _plain(how[1], h_a, t, *seen)
+    return list(_Pairwise.apply(how, h_a, t, *seen))  # pyright: ignore
 
 
-def _plain(h_a: Tensor, t: Tensor, *seen: Tensor | None) -> list[Tensor]:
-    return [scored.f for _, scored, _ in _looks(h_a, t, *seen)]
+def _plain(radial: bool, h_a: Tensor, t: Tensor, *seen: Tensor | None) -> list[Tensor]:
+    return [scored.f for _, scored, _ in _looks(radial, h_a, t, *seen)]
 
 
 def _looks(
-    h_a: Tensor, t: Tensor, *seen: Tensor | None
-) -> "list[tuple[_View, _Scored, Tensor | None]]":
-    draw, found = _draw(_Centre.of(h_a), t), []
+    radial: bool, h_a: Tensor, t: Tensor, *seen: Tensor | None
+) -> "list[tuple[_View, _Scored, _Spread | None]]":
+    draw, found = _draw(_Centre.of(h_a, t.dtype, radial), t), []
     for h_c, scale in zip(seen[::2], seen[1::2], strict=True):
-        view = _look(draw, _Centre.of(cast(Tensor, h_c)))
-        found.append((view, _scored(view, scale), scale))
+        view = _look(draw, _Centre.of(cast(Tensor, h_c), t.dtype, radial))
+        spread = None if scale is None else (_Radial if radial else _Diagonal)(scale, view)
+        found.append((view, _scored(view, spread), spread))
     return found
 
 
@@ -108,7 +118,7 @@ def moved(h: Tensor, delta: Tensor) -> Tensor:
 
     In float64: squares of coordinates of size ``e^ρ`` overflow float32 at radius 44.
     """
-    draw = _draw(_Centre.of(h.double()), delta.double())
+    draw = _draw(_Centre.of(h.double(), torch.float64), delta.double())
     z = torch.addcmul(draw.y, draw.alpha, draw.centre.m) * torch.exp(draw.exponent)
     length = _norm(z).clamp_min(_tiny(z))
     return (torch.asinh(length) / length * z).to(h.dtype)
@@ -137,18 +147,22 @@ def _norm(x: Tensor) -> Tensor:
 class _Centre(NamedTuple):
     """Directions ``(n, ...)`` of centres and functions of their radii ``(...)``."""
 
+    exact: tuple[Tensor, Tensor]  # m and ρ, in the dtype of h
     m: Tensor
     rho: Tensor
     sinh: Tensor
     cosh_1: Tensor  # cosh ρ − 1
-    tanh: Tensor  # tanh(ρ/2)
+    turn: Tensor  # of the frame
 
     @classmethod
-    def of(cls, h: Tensor) -> "_Centre":
-        rho = _norm(h)
-        half = torch.sinh(rho / 2)
-        m = h / rho.clamp_min(_tiny(h))
-        return cls(m, rho, torch.sinh(rho), 2 * half * half, torch.tanh(rho / 2))
+    def of(cls, h: Tensor, dtype: torch.dtype, radial: bool = False) -> "_Centre":
+        length = _norm(h)
+        direction = h / length.clamp_min(_tiny(h))
+        m, rho = direction.to(dtype), length.to(dtype)
+        sinh, half, turn = torch.sinh(rho), torch.sinh(rho / 2), torch.tanh(rho / 2)
+        if radial:
+            turn = turn + 1 / sinh.clamp_min(_LEAST_SINH)
+        return cls((direction, length), m, rho, sinh, 2 * half * half, turn)
 
 
 class _Draw(NamedTuple):
@@ -188,10 +202,10 @@ class _View(NamedTuple):
 
 
 def _look(draw: _Draw, centre: _Centre) -> _View:
-    delta = draw.centre.rho - centre.rho
+    (m_a, rho_a), (m_c, rho_c) = draw.centre.exact, centre.exact
+    delta, u = (rho_a - rho_c).to(draw.t.dtype), (m_a - m_c).to(draw.t.dtype)
     sinh_delta, half = torch.sinh(delta), torch.sinh(delta / 2)
     cosh_delta_1 = 2 * half * half
-    u = draw.centre.m - centre.m
     half_u2 = dot(u, u) / 2
     kappa = torch.addcmul(dot(u, draw.y), half_u2, draw.alpha)
     beta = sinh_delta * draw.y0 + cosh_delta_1 * draw.y1 - centre.cosh_1 * kappa
@@ -212,25 +226,71 @@ def _look(draw: _Draw, centre: _Centre) -> _View:
 
 
 class _Scored(NamedTuple):
-    """``f``, and ``G = bend·w − square·w/σ²``; a point has the first part only."""
+    """``f``, and ``G = bend·w − square·Σ⁻¹w``; a point has the first part only."""
 
     f: Tensor
     bend: Tensor
     square: Tensor  # φ²
 
 
-def _scored(view: _View, scale: Tensor | None) -> _Scored:
+class _Diagonal:
+    """``Σ = diag σ²`` in the frame of a centre."""
+
+    def __init__(self, scale: Tensor, view: _View) -> None:
+        self.scale, self.w = scale, view.w
+        self.pressed = scale**-2 * view.w
+        """``Σ⁻¹w``."""
+
+    def log_det(self) -> Tensor:
+        """``½·log det Σ``."""
+        return self.scale.log().sum(0) * (len(self.w) / len(self.scale))
+
+    def pull(self, grad: Tensor, square: Tensor) -> Tensor:
+        """``∂/∂σ``, from the gradients of ``f`` and of ``−½·Σ⁻¹``'s quadratic form."""
+        grad_scale = (square * self.pressed * self.w - grad) / self.scale
+        summed = len(self.scale) < len(self.w)
+        return _summed(grad_scale.sum(0, True) if summed else grad_scale, self.scale)
+
+
+class _Radial:
+    """Variances ``σ²`` along the ray through a centre and, in all other directions, across it."""
+
+    def __init__(self, scale: Tensor, view: _View) -> None:
+        self.scale, self.w = scale, view.w
+        self.along = dot(view.w, view.centre.m)
+        own = self.along * view.centre.m
+        across = view.w - own
+        self.across_2 = dot(across, across)
+        self.pressed = own / scale[0].square() + across / scale[1].square()
+        """``Σ⁻¹w``."""
+
+    def log_det(self) -> Tensor:
+        """``½·log det Σ``."""
+        along, across = self.scale.log()
+        return along + (len(self.w) - 1) * across
+
+    def pull(self, grad: Tensor, square: Tensor) -> Tensor:
+        """``∂/∂σ``, from the gradients of ``f`` and of ``−½·Σ⁻¹``'s quadratic form."""
+        along, across = self.scale
+        grad_along = square * self.along.square() / along.square() - grad
+        grad_across = square * self.across_2 / across.square() - (len(self.w) - 1) * grad
+        return _summed(torch.stack([grad_along / along, grad_across / across]), self.scale)
+
+
+_Spread = _Diagonal | _Radial
+
+
+def _scored(view: _View, spread: _Spread | None) -> _Scored:
     length, exponent, r = view.length, view.exponent, _radius(view)
-    if scale is None:
+    if spread is None:
         return _Scored(-r, -1 / (length * view.w0), length)
     n, phi = len(view.w), r / length
     log_slope = torch.where(
         r < 0.2, horner(_LOG_SLOPE_SERIES, r * r), (view.w0 / length - 1 / r) / r
     )
     square = phi.square()
-    quadratic = dot(view.w * view.w, scale**-2) * square
-    log_scales = scale.log().sum(0) * (n / len(scale))
-    f = -0.5 * quadratic - log_scales - (n - 1) * (torch.log(length / r) + exponent)
+    quadratic = dot(view.w, spread.pressed) * square
+    f = -0.5 * quadratic - spread.log_det() - (n - 1) * (torch.log(length / r) + exponent)
     return _Scored(f, phi * log_slope / view.w0 * (quadratic - (n - 1)), square)
 
 
@@ -247,22 +307,24 @@ _LOG_SLOPE_SERIES = [1 / 3, -1 / 45, 2 / 945, -1 / 4725]
 class _Pairwise(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, in_frames: bool, h_a: Tensor, t: Tensor, *seen: Tensor | None
+        ctx: Any, how: tuple[bool, bool], h_a: Tensor, t: Tensor, *seen: Tensor | None
     ) -> tuple[Tensor, ...]:
         # Not by save_for_backward: views are nothing but functions of the inputs, and many.
         ctx.save_for_backward(h_a, t, *seen)
-        ctx.in_frames, ctx.looks = in_frames, _looks(h_a, t, *seen)
-        return tuple(scored.f for _, scored, _ in ctx.looks)
+        (ctx.in_frames, ctx.radial), looks = how, _looks(how[1], h_a, t, *seen)
+        # Without the results: those know their function, and would keep it alive.
+        ctx.looks = [(view, scored._replace(f=view.w0), spread) for view, scored, spread in looks]
+        return tuple(scored.f for _, scored, _ in looks)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         h_a, t, *seen = ctx.saved_tensors
         if torch.is_grad_enabled() and not ctx.in_frames:
-            return None, *_twice_differentiable((h_a, t, *seen), grads)
+            return None, *_twice_differentiable(ctx.radial, (h_a, t, *seen), grads)
         draw = ctx.looks[0][0].draw
         g0, g, found = torch.zeros_like(draw.y0), torch.zeros_like(draw.y), []
-        for (view, scored, scale), h_c, grad in zip(ctx.looks, seen[::2], grads, strict=True):
-            along_w, grad_scale = _pull_score(view, scored, scale, grad)
+        for (view, scored, spread), h_c, grad in zip(ctx.looks, seen[::2], grads, strict=True):
+            along_w, grad_scale = _pull_score(view, scored, spread, grad)
             grad_c, from_0, from_y = _pull_view(view, along_w)
             g0 += _summed(from_0, g0)
             g += _summed(from_y, g)
@@ -281,34 +343,32 @@ def _summed(x: Tensor, like: Tensor) -> Tensor:
 
 
 def _twice_differentiable(
-    inputs: tuple[Tensor | None, ...], grads: tuple[Tensor, ...]
+    radial: bool, inputs: tuple[Tensor | None, ...], grads: tuple[Tensor, ...]
 ) -> list[Tensor | None]:
     """The gradient of the plain formula, itself differentiable."""
     h_a, t, *seen = inputs
     given = [x for x in inputs if x is not None]
-    f = _plain(cast(Tensor, h_a), cast(Tensor, t), *seen)
+    f = _plain(radial, cast(Tensor, h_a), cast(Tensor, t), *seen)
     found = iter(torch.autograd.grad(f, given, grads, create_graph=True, materialize_grads=True))
     return [None if x is None else next(found) for x in inputs]
 
 
 def _pull_score(
-    view: _View, scored: _Scored, scale: Tensor | None, grad: Tensor
+    view: _View, scored: _Scored, spread: _Spread | None, grad: Tensor
 ) -> tuple[Tensor, Tensor | None]:
     """``∂/∂w (n, ...)``, and ``∂/∂σ`` in the shape of ``σ``."""
-    w, bent = view.w, grad * scored.bend * view.w
-    if scale is None:
+    bent = grad * scored.bend * view.w
+    if spread is None:
         return bent, None
-    square, scaled = grad * scored.square, scale**-2 * w
-    grad_scale = (square * scaled * w - grad) / scale
-    grad_scale = grad_scale.sum(0, True) if len(scale) < len(w) else grad_scale
-    return torch.addcmul(bent, -square, scaled), _summed(grad_scale, scale)
+    square = grad * scored.square
+    return torch.addcmul(bent, -square, spread.pressed), spread.pull(grad, square)
 
 
 def _pull_view(view: _View, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """From ``G``: the gradients ``c̄``, ``ȳ₀`` and ``ȳ``."""
     c, a, w, u = view.centre, view.draw.centre, view.w, view.u
     g_m, g_u = dot(g, c.m), dot(g, u)
-    grad_c = torch.addcmul(-(view.w0 + c.tanh * dot(w, c.m)) * g, c.tanh * g_m, w)
+    grad_c = torch.addcmul(-(view.w0 + c.turn * dot(w, c.m)) * g, c.turn * g_m, w)
     # 1/X first: it takes the size from products of two factors e^ρ
     g_m, g_u = view.inverse * g_m, view.inverse * g_u
     omega = g_u - view.half_u2 * c.cosh_1 * g_m
@@ -320,13 +380,16 @@ def _pull_view(view: _View, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _pull_draw(draw: _Draw, g0: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     """From ``ȳ₀`` and ``ȳ``: the gradients ``ā`` and ``t̄``."""
     a, t, y, y0, y1 = draw.centre, draw.t, draw.y, draw.y0, draw.y1
-    grad_a = (y0 + a.tanh * y1) * g + (g0 - a.tanh * dot(g, a.m)) * y
+    grad_a = (y0 + a.turn * y1) * g + (g0 - a.turn * dot(g, a.m)) * y
     length, shrink = _norm(t), torch.exp(-a.rho)
     sinhc, slope = shrink * _sinhc(length), shrink * _sinhc_slope(length)
     return grad_a, sinhc * g + (2 * slope * dot(g, t) + sinhc * g0) * t
 
 
 # --- functions of a length -----------------------------------------------------------------------
+
+
+_LEAST_SINH = 1e-6  # at the origin, where no ray has a direction
 
 
 def _tiny(x: Tensor) -> float:

@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 _TINY = tl.constexpr(1e-37)
+_RADIAL = tl.constexpr(0)  # in place of a number of columns: two, along the ray and across it
 _LEAST = tl.constexpr(1.4e-14)  # length of a view in float32, see `pairwise._look`
 
 
@@ -77,52 +78,77 @@ def _sinhc_slope(r):
 
 
 @triton.jit
-def _centre(H, node, n: tl.constexpr):
-    """``ρ``, ``1/ρ``, ``sinh ρ``, ``cosh ρ − 1``, ``tanh(ρ/2)``."""
-    rho2 = tl.zeros(node.shape, tl.float32)
+def _centre(H, node, n: tl.constexpr, COLS: tl.constexpr):
+    """``ρ`` and ``1/ρ`` in the dtype of ``h``; ``sinh ρ``, ``cosh ρ − 1``, how the frame turns."""
+    rho2 = tl.zeros(node.shape, H.dtype.element_ty)
     for i in range(n):
         h = tl.load(H + node * n + i)
         rho2 += h * h
     rho = tl.sqrt(rho2)
-    half = _sinh(rho / 2)
-    tanh = _one_minus_exp(rho) / (1 + tl.exp(-rho))
-    return rho, 1 / tl.maximum(rho, _TINY), _sinh(rho), 2 * half * half, tanh
+    inverse = 1 / tl.maximum(rho, _TINY)
+    short = rho.to(tl.float32)
+    half, sinh = _sinh(short / 2), _sinh(short)
+    turn = _one_minus_exp(short) / (1 + tl.exp(-short))
+    if COLS == _RADIAL:
+        turn += 1 / tl.maximum(sinh, 1e-6)
+    return rho, inverse, sinh, 2 * half * half, turn
 
 
 @triton.jit
-def _spread(LS, node, i, COLS: tl.constexpr):
-    """``log σᵢ``: one column stands for all."""
+def _m(H, node, inverse, i, n: tl.constexpr):
+    """A coordinate of the direction, in the dtype of ``h``."""
+    return tl.load(H + node * n + i) * inverse
+
+
+@triton.jit
+def _log_scale(LS, node, i, COLS: tl.constexpr):
+    """``log σᵢ``: one column stands for all; of a radial law's two, the second."""
     if COLS == 1:
         return tl.load(LS + node)
+    elif COLS == _RADIAL:
+        return tl.load(LS + node * 2 + 1)
     else:
         return tl.load(LS + node * COLS + i)
 
 
 @triton.jit
-def _t(LS, NOISE, node, row, i, n: tl.constexpr, COLS: tl.constexpr, POINT: tl.constexpr):
-    """A coordinate of the draw in its node's frame."""
-    noise = tl.load(NOISE + row * n + i)
-    if POINT:
-        return 0.0 * noise
-    else:
-        return noise * tl.exp(_spread(LS, node, i, COLS))
+def _throw(
+    H, LS, NODES, NOISE, T, rows, nodes, n: tl.constexpr,
+    EACH: tl.constexpr, BLOCK: tl.constexpr, COLS: tl.constexpr, POINT: tl.constexpr,
+):  # fmt: skip
+    """Draws ``t = L·ε`` in the frames of their nodes, ``EACH`` rows for a node; points have 0."""
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    ok = row < rows
+    row = tl.minimum(row, rows - 1)
+    node = tl.load(NODES + (row // EACH) % nodes)
+    along = tl.zeros((BLOCK,), tl.float32)
+    if COLS == _RADIAL:
+        rho, inverse, sinh, cosh_1, turn = _centre(H, node, n, COLS)
+        for i in range(n):
+            along += tl.load(NOISE + row * n + i) * _m(H, node, inverse, i, n).to(tl.float32)
+        along *= tl.exp(tl.load(LS + node * 2)) - tl.exp(tl.load(LS + node * 2 + 1))
+    for i in range(n):
+        t = tl.load(NOISE + row * n + i)
+        if POINT:
+            t = 0.0 * t
+        else:
+            t *= tl.exp(_log_scale(LS, node, i, COLS))
+        if COLS == _RADIAL:
+            t += along * _m(H, node, inverse, i, n).to(tl.float32)
+        tl.store(T + row * n + i, t, mask=ok)
 
 
 @triton.jit
-def _draw(
-    H, LS, NOISE, node, row, rho, inverse, sinh, cosh_1, n: tl.constexpr,
-    COLS: tl.constexpr, POINT: tl.constexpr,
-):  # fmt: skip
+def _draw(H, T, node, row, rho, inverse, sinh, cosh_1, n: tl.constexpr):
     """``|t|``, and times ``e^{−λ}`` the factor ``S`` of ``y = S·t``, ``y₀``, ``y₁`` and ``α``."""
     t2 = tl.zeros((node + row).shape, tl.float32)
     t1 = tl.zeros((node + row).shape, tl.float32)
     for i in range(n):
-        t = _t(LS, NOISE, node, row, i, n, COLS, POINT)
-        m = tl.load(H + node * n + i) * inverse
+        t = tl.load(T + row * n + i)
         t2 += t * t
-        t1 += t * m
+        t1 += t * _m(H, node, inverse, i, n).to(tl.float32)
     length = tl.sqrt(t2)
-    shrink = tl.exp(-rho)
+    shrink = tl.exp(-rho.to(tl.float32))
     s = shrink * tl.where(length < 1e-6, 1.0, _sinhc(length))
     y0 = shrink * (1 + tl.exp(-2 * length)) / 2
     y1 = s * t1
@@ -131,26 +157,24 @@ def _draw(
 
 @triton.jit
 def _place(
-    H, LS, NOISE, a, row, a_inv, s, c, c_inv, alpha, beta, i, n: tl.constexpr,
-    COLS: tl.constexpr, POINT: tl.constexpr, HYPERBOLIC: tl.constexpr,
+    H, T, a, row, a_inv, s, c, c_inv, alpha, beta, i, n: tl.constexpr, HYPERBOLIC: tl.constexpr,
 ):  # fmt: skip
     """A coordinate of ``w``, of ``u`` and of ``m_c``."""
-    t = _t(LS, NOISE, a, row, i, n, COLS, POINT)
-    h_a = tl.load(H + a * n + i)
-    h_c = tl.load(H + c * n + i)
+    t = tl.load(T + row * n + i)
     if HYPERBOLIC:
-        m_c = h_c * c_inv
-        u = h_a * a_inv - m_c
+        m_c = _m(H, c, c_inv, i, n)
+        u = (_m(H, a, a_inv, i, n) - m_c).to(tl.float32)
+        m_c = m_c.to(tl.float32)
         return s * t + alpha * u + beta * m_c, u, m_c
     else:
-        return h_a + t - h_c, t, h_c
+        h_c = tl.load(H + c * n + i)
+        return (tl.load(H + a * n + i) + t - h_c).to(tl.float32), t, h_c.to(tl.float32)
 
 
 @triton.jit
 def _look(
-    H, LS, NOISE, a, row, a_rho, a_inv, length, s, y0, y1, alpha,
-    c, c_rho, c_inv, c_sinh, c_cosh_1, n: tl.constexpr,
-    COLS: tl.constexpr, POINT: tl.constexpr, HYPERBOLIC: tl.constexpr,
+    H, T, a, row, a_rho, a_inv, s, y0, y1, alpha,
+    c, c_rho, c_inv, c_sinh, c_cosh_1, n: tl.constexpr, HYPERBOLIC: tl.constexpr,
 ):  # fmt: skip
     """``½|u|²``, ``sinh Δ``, ``cosh Δ − 1``, ``β`` and ``X``; Euclidean space needs none."""
     shape: tl.constexpr = (a + row + c).shape
@@ -158,11 +182,11 @@ def _look(
     u_y = tl.zeros(shape, tl.float32)
     if HYPERBOLIC:
         for i in range(n):
-            t = _t(LS, NOISE, a, row, i, n, COLS, POINT)
-            u = tl.load(H + a * n + i) * a_inv - tl.load(H + c * n + i) * c_inv
+            t = tl.load(T + row * n + i)
+            u = (_m(H, a, a_inv, i, n) - _m(H, c, c_inv, i, n)).to(tl.float32)
             u2 += u * u
             u_y += s * t * u
-        delta = a_rho - c_rho
+        delta = (a_rho - c_rho).to(tl.float32)
         half = _sinh(delta / 2)
         sinh_delta, cosh_delta_1 = _sinh(delta), 2 * half * half
         kappa = u_y + 0.5 * u2 * alpha
@@ -174,8 +198,18 @@ def _look(
 
 
 @triton.jit
+def _pressed(LS, c, w, m_c, w_m, i, COLS: tl.constexpr):
+    """A coordinate of ``Σ⁻¹w``."""
+    pressed = w * tl.exp(-2 * _log_scale(LS, c, i, COLS))
+    if COLS == _RADIAL:
+        across = tl.exp(-2 * tl.load(LS + c * 2 + 1))
+        pressed += (tl.exp(-2 * tl.load(LS + c * 2)) - across) * w_m * m_c
+    return pressed
+
+
+@triton.jit
 def _score(
-    H, LS, NOISE, a, row, a_inv, exponent, s, alpha, c, c_inv, beta, n: tl.constexpr,
+    H, LS, T, a, row, a_inv, exponent, s, alpha, c, c_inv, beta, n: tl.constexpr,
     COLS: tl.constexpr, POINT: tl.constexpr, HYPERBOLIC: tl.constexpr,
 ):  # fmt: skip
     """``f``, and for its gradient ``φ``, the slope, ``φ²Q``, ``w₀`` and ``⟨w, m_c⟩``.
@@ -188,16 +222,19 @@ def _score(
     w_m = tl.zeros(shape, tl.float32)
     log_scales = tl.zeros(shape, tl.float32)
     for i in range(n):
-        w, u, m_c = _place(
-            H, LS, NOISE, a, row, a_inv, s, c, c_inv, alpha, beta, i, n,
-            COLS, POINT, HYPERBOLIC,
-        )  # fmt: skip
+        w, u, m_c = _place(H, T, a, row, a_inv, s, c, c_inv, alpha, beta, i, n, HYPERBOLIC)
         w2 += w * w
         w_m += w * m_c
         if not POINT:
-            log_scale = _spread(LS, c, i, COLS)
-            quadratic += w * w * tl.exp(-2 * log_scale)
-            log_scales += log_scale
+            if COLS != _RADIAL:
+                log_scale = _log_scale(LS, c, i, COLS)
+                quadratic += w * w * tl.exp(-2 * log_scale)
+                log_scales += log_scale
+    if COLS == _RADIAL:
+        along, across = tl.load(LS + c * 2), tl.load(LS + c * 2 + 1)
+        quadratic += w_m * w_m * tl.exp(-2 * along)
+        quadratic += tl.maximum(w2 - w_m * w_m, 0.0) * tl.exp(-2 * across)
+        log_scales += along + (n - 1) * across
     if HYPERBOLIC:
         size = tl.maximum(tl.sqrt(w2), _LEAST)
         scale = tl.exp(-exponent)
@@ -224,32 +261,32 @@ def _score(
 
 @triton.jit
 def _seen(
-    H, LS, NOISE, a, row, a_rho, a_inv, length, s, y0, y1, alpha, c, n: tl.constexpr,
+    H, LS, T, a, row, a_rho, a_inv, length, s, y0, y1, alpha, c, n: tl.constexpr,
     COLS: tl.constexpr, POINT: tl.constexpr, HYPERBOLIC: tl.constexpr,
 ):  # fmt: skip
     """`_centre`, `_look` and `_score` from candidates ``c``: ``f``, then what `_pull` needs."""
-    c_rho, c_inv, c_sinh, c_cosh_1, c_tanh = _centre(H, c, n)
+    c_rho, c_inv, c_sinh, c_cosh_1, c_turn = _centre(H, c, n, COLS)
     half_u2, sinh_delta, cosh_delta_1, beta, size = _look(
-        H, LS, NOISE, a, row, a_rho, a_inv, length, s, y0, y1, alpha,
-        c, c_rho, c_inv, c_sinh, c_cosh_1, n, COLS, POINT, HYPERBOLIC,
+        H, T, a, row, a_rho, a_inv, s, y0, y1, alpha,
+        c, c_rho, c_inv, c_sinh, c_cosh_1, n, HYPERBOLIC,
     )  # fmt: skip
     inverse = 1 / size
-    exponent = length + a_rho + tl.log(size)
+    exponent = length + a_rho.to(tl.float32) + tl.log(size)
     f, phi, slope, quadratic, w0, w_m = _score(
-        H, LS, NOISE, a, row, a_inv, exponent, inverse * s, inverse * alpha,
+        H, LS, T, a, row, a_inv, exponent, inverse * s, inverse * alpha,
         c, c_inv, inverse * beta, n, COLS, POINT, HYPERBOLIC,
     )  # fmt: skip
     return (
-        f, c_inv, c_cosh_1, c_tanh, half_u2, sinh_delta, cosh_delta_1, beta, inverse,
+        f, c_inv, c_cosh_1, c_turn, half_u2, sinh_delta, cosh_delta_1, beta, inverse,
         phi, slope, quadratic, w0, w_m,
     )  # fmt: skip
 
 
 @triton.jit
 def _pull(
-    H, LS, NOISE, GRAD_H, GRAD_LS, GRAD_Y, GRAD_Y0,
+    H, LS, T, GRAD_H, GRAD_LS, GRAD_Y, GRAD_Y0,
     a, row, a_ok, a_inv, a_sinh, a_cosh_1, s, alpha,
-    c, c_ok, c_inv, c_cosh_1, c_tanh, half_u2, sinh_delta, cosh_delta_1, beta, inverse,
+    c, c_ok, c_inv, c_cosh_1, c_turn, half_u2, sinh_delta, cosh_delta_1, beta, inverse,
     weight, phi, slope, quadratic, w0, w_m, n: tl.constexpr,
     AXIS: tl.constexpr, COLS: tl.constexpr, POINT: tl.constexpr, HYPERBOLIC: tl.constexpr,
 ):  # fmt: skip
@@ -265,44 +302,41 @@ def _pull(
     g_u = 0.0 * weight
     if HYPERBOLIC:
         for i in range(n):
-            w, u, m_c = _place(
-                H, LS, NOISE, a, row, a_inv, s, c, c_inv, alpha, beta, i, n,
-                COLS, POINT, HYPERBOLIC,
-            )  # fmt: skip
+            w, u, m_c = _place(H, T, a, row, a_inv, s, c, c_inv, alpha, beta, i, n, HYPERBOLIC)
             g = bend * (w * phi) if POINT else bend * w
             if not POINT:
-                g -= square * w * tl.exp(-2 * _spread(LS, c, i, COLS))
+                g -= square * _pressed(LS, c, w, m_c, w_m, i, COLS)
             g_m += g * m_c
             g_u += g * u
         p_m = inverse * g_m  # 1/X first: it takes the size from products of two factors e^ρ
         omega = inverse * g_u - half_u2 * c_cosh_1 * p_m
         along = a_cosh_1 * omega + cosh_delta_1 * p_m
         _add_draw(GRAD_Y0, row, a_sinh * omega + sinh_delta * p_m, a_ok, AXIS)
-    scalar = 0.0 * weight
+    total = 0.0 * weight
     for i in range(n):
-        w, u, m_c = _place(
-            H, LS, NOISE, a, row, a_inv, s, c, c_inv, alpha, beta, i, n,
-            COLS, POINT, HYPERBOLIC,
-        )  # fmt: skip
+        w, u, m_c = _place(H, T, a, row, a_inv, s, c, c_inv, alpha, beta, i, n, HYPERBOLIC)
         g = bend * (w * phi) if POINT else bend * w
         if not POINT:
-            pressure = square * w * tl.exp(-2 * _spread(LS, c, i, COLS))
+            pressure = square * _pressed(LS, c, w, m_c, w_m, i, COLS)
             g -= pressure
-            if COLS == 1:
-                scalar += pressure * w - weight
-            else:
+            total += pressure * w - weight
+            if COLS > 1:
                 _add_candidate(GRAD_LS + c * COLS + i, pressure * w - weight, c_ok, AXIS)
         if HYPERBOLIC:
-            grad_c = c_tanh * g_m * w - (w0 + c_tanh * w_m) * g
-            m_a = tl.load(H + a * n + i) * a_inv
+            grad_c = c_turn * g_m * w - (w0 + c_turn * w_m) * g
+            m_a = _m(H, a, a_inv, i, n).to(tl.float32)
             grad_y = inverse * g + along * m_a - c_cosh_1 * p_m * u
         else:
             grad_c, grad_y = -g, g
         _add_candidate(GRAD_H + c * n + i, grad_c, c_ok, AXIS)
         _add_draw(GRAD_Y, row * n + i, grad_y, a_ok, AXIS)
-    if COLS == 1:
-        if not POINT:
-            _add_candidate(GRAD_LS + c, scalar, c_ok, AXIS)
+    if not POINT:
+        if COLS == 1:
+            _add_candidate(GRAD_LS + c, total, c_ok, AXIS)
+        if COLS == _RADIAL:
+            own = square * w_m * w_m * tl.exp(-2 * tl.load(LS + c * 2)) - weight
+            _add_candidate(GRAD_LS + c * 2, own, c_ok, AXIS)
+            _add_candidate(GRAD_LS + c * 2 + 1, total - own, c_ok, AXIS)
 
 
 @triton.jit
@@ -325,7 +359,7 @@ def _add_draw(base, row, value, ok, AXIS: tl.constexpr):
 
 @triton.jit
 def _scores(
-    H, LS, EDGES, NEGATIVES, NOISE, KNOWN, F, count, nodes, n: tl.constexpr,
+    H, LS, EDGES, NEGATIVES, T, KNOWN, F, count, nodes, n: tl.constexpr,
     SHIFT: tl.constexpr, A: tl.constexpr, B: tl.constexpr,
     K: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_K: tl.constexpr,
     COLS: tl.constexpr, POINT: tl.constexpr, HYPERBOLIC: tl.constexpr,
@@ -337,17 +371,15 @@ def _scores(
     row = tl.minimum(row, count - 1)
     a = tl.load(EDGES + row)
     b = tl.load(EDGES + count + row)
-    a_rho, a_inv, a_sinh, a_cosh_1, a_tanh = _centre(H, a, n)
-    length, s, y0, y1, alpha = _draw(
-        H, LS, NOISE, a, row, a_rho, a_inv, a_sinh, a_cosh_1, n, COLS, POINT
-    )
+    a_rho, a_inv, a_sinh, a_cosh_1, a_turn = _centre(H, a, n, COLS)
+    length, s, y0, y1, alpha = _draw(H, T, a, row, a_rho, a_inv, a_sinh, a_cosh_1, n)
     k = block * BLOCK_K + tl.arange(0, BLOCK_K)[None, :]
     c = tl.load(NEGATIVES + group * K + tl.minimum(k, K - 1))
     (
-        f, c_inv, c_cosh_1, c_tanh, c_half_u2, c_sinh_delta, c_cosh_delta_1, c_beta,
+        f, c_inv, c_cosh_1, c_turn, c_half_u2, c_sinh_delta, c_cosh_delta_1, c_beta,
         c_inverse, c_phi, c_slope, c_quadratic, c_w0, c_wm,
     ) = _seen(
-        H, LS, NOISE, a, row, a_rho, a_inv, length, s, y0, y1, alpha, c,
+        H, LS, T, a, row, a_rho, a_inv, length, s, y0, y1, alpha, c,
         n, COLS, POINT, HYPERBOLIC,
     )  # fmt: skip
     clash = (c == a) | (c == b)
@@ -357,10 +389,10 @@ def _scores(
     tl.store(F + row * (K + 1) + 1 + k, f, mask=a_ok & (k < K))
     if block == 0:
         (
-            f_b, b_inv, b_cosh_1, b_tanh, b_half_u2, b_sinh_delta, b_cosh_delta_1, b_beta,
+            f_b, b_inv, b_cosh_1, b_turn, b_half_u2, b_sinh_delta, b_cosh_delta_1, b_beta,
             b_inverse, b_phi, b_slope, b_quadratic, b_w0, b_wm,
         ) = _seen(
-            H, LS, NOISE, a, row, a_rho, a_inv, length, s, y0, y1, alpha, b,
+            H, LS, T, a, row, a_rho, a_inv, length, s, y0, y1, alpha, b,
             n, COLS, POINT, HYPERBOLIC,
         )  # fmt: skip
         tl.store(F + row * (K + 1), f_b, mask=a_ok)
@@ -368,7 +400,7 @@ def _scores(
 
 @triton.jit
 def _gradients(
-    H, LS, EDGES, NEGATIVES, NOISE, WEIGHT, F, LOSS, GRAD_H, GRAD_LS, GRAD_Y, GRAD_Y0, count,
+    H, LS, EDGES, NEGATIVES, T, WEIGHT, F, LOSS, GRAD_H, GRAD_LS, GRAD_Y, GRAD_Y0, count,
     n: tl.constexpr, K: tl.constexpr, ALL_K: tl.constexpr,
     BLOCK_E: tl.constexpr, BLOCK_K: tl.constexpr,
     COLS: tl.constexpr, POINT: tl.constexpr, HYPERBOLIC: tl.constexpr,
@@ -383,45 +415,43 @@ def _gradients(
     log_sum = top + tl.log(tl.sum(tl.exp(logits - top), 1, keep_dims=True))
     edge_weight = tl.load(WEIGHT + row, mask=a_ok, other=0.0)
     a = tl.load(EDGES + row)
-    a_rho, a_inv, a_sinh, a_cosh_1, a_tanh = _centre(H, a, n)
-    length, s, y0, y1, alpha = _draw(
-        H, LS, NOISE, a, row, a_rho, a_inv, a_sinh, a_cosh_1, n, COLS, POINT
-    )
+    a_rho, a_inv, a_sinh, a_cosh_1, a_turn = _centre(H, a, n, COLS)
+    length, s, y0, y1, alpha = _draw(H, T, a, row, a_rho, a_inv, a_sinh, a_cosh_1, n)
     k = block * BLOCK_K + tl.arange(0, BLOCK_K)[None, :]
     c_ok = k < K
     c = tl.load(NEGATIVES + group * K + tl.minimum(k, K - 1))
     (
-        f, c_inv, c_cosh_1, c_tanh, c_half_u2, c_sinh_delta, c_cosh_delta_1, c_beta,
+        f, c_inv, c_cosh_1, c_turn, c_half_u2, c_sinh_delta, c_cosh_delta_1, c_beta,
         c_inverse, c_phi, c_slope, c_quadratic, c_w0, c_wm,
     ) = _seen(
-        H, LS, NOISE, a, row, a_rho, a_inv, length, s, y0, y1, alpha, c,
+        H, LS, T, a, row, a_rho, a_inv, length, s, y0, y1, alpha, c,
         n, COLS, POINT, HYPERBOLIC,
     )  # fmt: skip
     logit = tl.load(F + row * (K + 1) + 1 + k, mask=c_ok, other=-float("inf"))
     weight = edge_weight * tl.exp(logit - log_sum)
     _pull(
-        H, LS, NOISE, GRAD_H, GRAD_LS, GRAD_Y, GRAD_Y0,
+        H, LS, T, GRAD_H, GRAD_LS, GRAD_Y, GRAD_Y0,
         a, row, a_ok, a_inv, a_sinh, a_cosh_1, s, alpha,
-        c, c_ok, c_inv, c_cosh_1, c_tanh, c_half_u2, c_sinh_delta, c_cosh_delta_1,
+        c, c_ok, c_inv, c_cosh_1, c_turn, c_half_u2, c_sinh_delta, c_cosh_delta_1,
         c_beta, c_inverse, weight, c_phi, c_slope, c_quadratic, c_w0, c_wm,
         n, 0, COLS, POINT, HYPERBOLIC,
     )  # fmt: skip
     if block == 0:
         b = tl.load(EDGES + count + row)
         (
-            f_b, b_inv, b_cosh_1, b_tanh, b_half_u2, b_sinh_delta, b_cosh_delta_1, b_beta,
+            f_b, b_inv, b_cosh_1, b_turn, b_half_u2, b_sinh_delta, b_cosh_delta_1, b_beta,
             b_inverse, b_phi, b_slope, b_quadratic, b_w0, b_wm,
         ) = _seen(
-            H, LS, NOISE, a, row, a_rho, a_inv, length, s, y0, y1, alpha, b,
+            H, LS, T, a, row, a_rho, a_inv, length, s, y0, y1, alpha, b,
             n, COLS, POINT, HYPERBOLIC,
         )  # fmt: skip
         log_p = f_b - log_sum
         tl.store(LOSS + row, -log_p, mask=a_ok)
         weight_b = edge_weight * (tl.exp(log_p) - 1)
         _pull(
-            H, LS, NOISE, GRAD_H, GRAD_LS, GRAD_Y, GRAD_Y0,
+            H, LS, T, GRAD_H, GRAD_LS, GRAD_Y, GRAD_Y0,
             a, row, a_ok, a_inv, a_sinh, a_cosh_1, s, alpha,
-            b, a_ok, b_inv, b_cosh_1, b_tanh, b_half_u2, b_sinh_delta, b_cosh_delta_1,
+            b, a_ok, b_inv, b_cosh_1, b_turn, b_half_u2, b_sinh_delta, b_cosh_delta_1,
             b_beta, b_inverse, weight_b, b_phi, b_slope, b_quadratic, b_w0, b_wm,
             n, 1, COLS, POINT, HYPERBOLIC,
         )  # fmt: skip
@@ -429,7 +459,7 @@ def _gradients(
 
 @triton.jit
 def _finish(
-    H, LS, EDGES, NOISE, GRAD_H, GRAD_LS, GRAD_Y, GRAD_Y0, rows, edges,
+    H, LS, EDGES, T, GRAD_H, GRAD_LS, GRAD_Y, GRAD_Y0, rows, edges,
     n: tl.constexpr, BLOCK: tl.constexpr,
     COLS: tl.constexpr, POINT: tl.constexpr, HYPERBOLIC: tl.constexpr,
 ):  # fmt: skip
@@ -438,39 +468,43 @@ def _finish(
     ok = row < rows
     row = tl.minimum(row, rows - 1)
     a = tl.load(EDGES + row % edges, mask=ok, other=0)
-    rho, inverse, sinh, cosh_1, tanh = _centre(H, a, n)
-    length, s, y0, y1, alpha = _draw(
-        H, LS, NOISE, a, row, rho, inverse, sinh, cosh_1, n, COLS, POINT
-    )
+    rho, inverse, sinh, cosh_1, turn = _centre(H, a, n, COLS)
+    length, s, y0, y1, alpha = _draw(H, T, a, row, rho, inverse, sinh, cosh_1, n)
     g0 = tl.load(GRAD_Y0 + row, mask=ok, other=0.0)
     tl.store(GRAD_Y0 + row, 0.0, mask=ok)
     g_m = tl.zeros((BLOCK,), tl.float32)
     g_t = tl.zeros((BLOCK,), tl.float32)
-    scalar = tl.zeros((BLOCK,), tl.float32)
+    t_m = tl.zeros((BLOCK,), tl.float32)
     if HYPERBOLIC:
         for i in range(n):
             g = tl.load(GRAD_Y + row * n + i, mask=ok, other=0.0)
-            g_m += g * tl.load(H + a * n + i, mask=ok, other=0.0) * inverse
-            g_t += g * _t(LS, NOISE, a, row, i, n, COLS, POINT)
-    along = 2 * tl.exp(-rho) * _sinhc_slope(length) * g_t + s * g0
+            m, t = _m(H, a, inverse, i, n).to(tl.float32), tl.load(T + row * n + i)
+            g_m += g * m
+            g_t += g * t
+            t_m += t * m
+    along = 2 * tl.exp(-rho.to(tl.float32)) * _sinhc_slope(length) * g_t + s * g0
+    total = tl.zeros((BLOCK,), tl.float32)
     for i in range(n):
         g = tl.load(GRAD_Y + row * n + i, mask=ok, other=0.0)
         tl.store(GRAD_Y + row * n + i, 0.0, mask=ok)
-        t = _t(LS, NOISE, a, row, i, n, COLS, POINT)
+        t = tl.load(T + row * n + i)
         if HYPERBOLIC:
-            grad_a = (y0 + tanh * y1) * g + (g0 - tanh * g_m) * s * t
+            grad_a = (y0 + turn * y1) * g + (g0 - turn * g_m) * s * t
             grad_t = s * g + along * t
         else:
             grad_a, grad_t = g, g
         tl.atomic_add(GRAD_H + a * n + i, grad_a, mask=ok, sem="relaxed")
+        total += grad_t * t
         if not POINT:
-            if COLS == 1:
-                scalar += grad_t * t
-            else:
+            if COLS > 1:
                 tl.atomic_add(GRAD_LS + a * COLS + i, grad_t * t, mask=ok, sem="relaxed")
-    if COLS == 1:
-        if not POINT:
-            tl.atomic_add(GRAD_LS + a, scalar, mask=ok, sem="relaxed")
+    if not POINT:
+        if COLS == 1:
+            tl.atomic_add(GRAD_LS + a, total, mask=ok, sem="relaxed")
+        if COLS == _RADIAL:
+            own = (s * g_m + along * t_m) * t_m
+            tl.atomic_add(GRAD_LS + a * 2, own, mask=ok, sem="relaxed")
+            tl.atomic_add(GRAD_LS + a * 2 + 1, total - own, mask=ok, sem="relaxed")
 
 
 # --- hinge ----------------------------------------------------------------------------------------
@@ -478,7 +512,7 @@ def _finish(
 
 @triton.jit
 def _hinge(
-    H, LS, EDGES, NEGATIVES, NOISE, WEIGHT, LOSS, GRAD_H, GRAD_LS, GRAD_Y, GRAD_Y0,
+    H, LS, EDGES, NEGATIVES, T, WEIGHT, LOSS, GRAD_H, GRAD_LS, GRAD_Y, GRAD_Y0,
     edges, n: tl.constexpr, draws: tl.constexpr, margin,
     BLOCK_E: tl.constexpr, BLOCK_S: tl.constexpr,
     COLS: tl.constexpr, POINT: tl.constexpr, HYPERBOLIC: tl.constexpr,
@@ -492,38 +526,36 @@ def _hinge(
     a = tl.load(EDGES + edge, mask=e_ok, other=0)
     b = tl.load(EDGES + edges + edge, mask=e_ok, other=0)
     c = tl.load(NEGATIVES + edge, mask=e_ok, other=0)
-    a_rho, a_inv, a_sinh, a_cosh_1, a_tanh = _centre(H, a, n)
-    length, s, y0, y1, alpha = _draw(
-        H, LS, NOISE, a, row, a_rho, a_inv, a_sinh, a_cosh_1, n, COLS, POINT
-    )
+    a_rho, a_inv, a_sinh, a_cosh_1, a_turn = _centre(H, a, n, COLS)
+    length, s, y0, y1, alpha = _draw(H, T, a, row, a_rho, a_inv, a_sinh, a_cosh_1, n)
     (
-        f_b, b_inv, b_cosh_1, b_tanh, b_half_u2, b_sinh_delta, b_cosh_delta_1, b_beta,
+        f_b, b_inv, b_cosh_1, b_turn, b_half_u2, b_sinh_delta, b_cosh_delta_1, b_beta,
         b_inverse, b_phi, b_slope, b_quadratic, b_w0, b_wm,
     ) = _seen(
-        H, LS, NOISE, a, row, a_rho, a_inv, length, s, y0, y1, alpha, b,
+        H, LS, T, a, row, a_rho, a_inv, length, s, y0, y1, alpha, b,
         n, COLS, POINT, HYPERBOLIC,
     )  # fmt: skip
     (
-        f_c, c_inv, c_cosh_1, c_tanh, c_half_u2, c_sinh_delta, c_cosh_delta_1, c_beta,
+        f_c, c_inv, c_cosh_1, c_turn, c_half_u2, c_sinh_delta, c_cosh_delta_1, c_beta,
         c_inverse, c_phi, c_slope, c_quadratic, c_w0, c_wm,
     ) = _seen(
-        H, LS, NOISE, a, row, a_rho, a_inv, length, s, y0, y1, alpha, c,
+        H, LS, T, a, row, a_rho, a_inv, length, s, y0, y1, alpha, c,
         n, COLS, POINT, HYPERBOLIC,
     )  # fmt: skip
     loss = tl.where(ok, tl.maximum(margin + f_c - f_b, 0.0), 0.0)
     tl.atomic_add(LOSS + edge, tl.sum(loss, 1, keep_dims=True) / draws, mask=e_ok, sem="relaxed")
     weight = tl.where(loss > 0, tl.load(WEIGHT + edge, mask=e_ok, other=0.0) / draws, 0.0)
     _pull(
-        H, LS, NOISE, GRAD_H, GRAD_LS, GRAD_Y, GRAD_Y0,
+        H, LS, T, GRAD_H, GRAD_LS, GRAD_Y, GRAD_Y0,
         a, row, ok, a_inv, a_sinh, a_cosh_1, s, alpha,
-        b, e_ok, b_inv, b_cosh_1, b_tanh, b_half_u2, b_sinh_delta, b_cosh_delta_1,
+        b, e_ok, b_inv, b_cosh_1, b_turn, b_half_u2, b_sinh_delta, b_cosh_delta_1,
         b_beta, b_inverse, -weight, b_phi, b_slope, b_quadratic, b_w0, b_wm,
         n, 1, COLS, POINT, HYPERBOLIC,
     )  # fmt: skip
     _pull(
-        H, LS, NOISE, GRAD_H, GRAD_LS, GRAD_Y, GRAD_Y0,
+        H, LS, T, GRAD_H, GRAD_LS, GRAD_Y, GRAD_Y0,
         a, row, ok, a_inv, a_sinh, a_cosh_1, s, alpha,
-        c, e_ok, c_inv, c_cosh_1, c_tanh, c_half_u2, c_sinh_delta, c_cosh_delta_1,
+        c, e_ok, c_inv, c_cosh_1, c_turn, c_half_u2, c_sinh_delta, c_cosh_delta_1,
         c_beta, c_inverse, weight, c_phi, c_slope, c_quadratic, c_w0, c_wm,
         n, 1, COLS, POINT, HYPERBOLIC,
     )  # fmt: skip
@@ -569,7 +601,7 @@ def _adam(
         else:
             h += step * m
             t2 += h * h
-            tl.store(H + node * n + i, h.to(tl.float32), mask=ok)
+            tl.store(H + node * n + i, h.to(H.dtype.element_ty), mask=ok)
     if HYPERBOLIC:  # μ ← wrap(μ, t): the point y + α·m, as a tangent vector again
         length = tl.sqrt(t2)
         s = tl.where(length < 1e-9, 1.0, _sinh(length) / tl.maximum(length, 1e-300))
@@ -588,7 +620,7 @@ def _adam(
             m = tl.load(M_H + node * n + i, mask=ok, other=0.0)
             h = tl.load(H + node * n + i, mask=ok, other=0.0).to(tl.float64)
             z = s * (step * m).to(tl.float64) + alpha * h * inverse
-            tl.store(H + node * n + i, (new * z).to(tl.float32), mask=ok)
+            tl.store(H + node * n + i, (new * z).to(H.dtype.element_ty), mask=ok)
     else:
         shrink = tl.minimum(1.0, radius / tl.maximum(tl.sqrt(t2), 1e-300)).to(tl.float32)
         for i in range(n):
@@ -664,7 +696,7 @@ def _adagrad(
 
 @triton.jit
 def _energies(
-    H, LS, SOURCES, NOISE, OUT, count, n: tl.constexpr, draws: tl.constexpr,
+    H, LS, SOURCES, T, OUT, count, n: tl.constexpr, draws: tl.constexpr,
     BLOCK: tl.constexpr, BLOCK_S: tl.constexpr,
     COLS: tl.constexpr, POINT: tl.constexpr, HYPERBOLIC: tl.constexpr,
 ):  # fmt: skip
@@ -674,19 +706,17 @@ def _energies(
     inside = c < count
     c = tl.minimum(c, count - 1)
     a = tl.load(SOURCES + source + tl.zeros((1, 1), tl.int32))
-    a_rho, a_inv, a_sinh, a_cosh_1, a_tanh = _centre(H, a, n)
+    a_rho, a_inv, a_sinh, a_cosh_1, a_turn = _centre(H, a, n, COLS)
     total = tl.zeros((1, BLOCK), tl.float32)
     for first in range(0, draws, BLOCK_S):
         draw = first + tl.arange(0, BLOCK_S)[:, None]
         row = source * draws + tl.minimum(draw, draws - 1)
-        length, s, y0, y1, alpha = _draw(
-            H, LS, NOISE, a, row, a_rho, a_inv, a_sinh, a_cosh_1, n, COLS, POINT
-        )
+        length, s, y0, y1, alpha = _draw(H, T, a, row, a_rho, a_inv, a_sinh, a_cosh_1, n)
         (
-            f, c_inv, c_cosh_1, c_tanh, c_half_u2, c_sinh_delta, c_cosh_delta_1, c_beta,
+            f, c_inv, c_cosh_1, c_turn, c_half_u2, c_sinh_delta, c_cosh_delta_1, c_beta,
             c_inverse, c_phi, c_slope, c_quadratic, c_w0, c_wm,
         ) = _seen(
-            H, LS, NOISE, a, row, a_rho, a_inv, length, s, y0, y1, alpha, c,
+            H, LS, T, a, row, a_rho, a_inv, length, s, y0, y1, alpha, c,
             n, COLS, POINT, HYPERBOLIC,
         )  # fmt: skip
         total -= tl.sum(tl.where(draw < draws, f, 0.0), 0, keep_dims=True)
@@ -700,6 +730,7 @@ def _energies(
 class Scratch(NamedTuple):
     """Room that a step needs; the gradients of draws are zero between steps."""
 
+    draws: Tensor
     scores: Tensor
     grad_y: Tensor
     grad_y0: Tensor
@@ -707,15 +738,31 @@ class Scratch(NamedTuple):
 
 def scratch(rows: int, candidates: int, n: int, device: torch.device) -> Scratch:
     """For so many draws in a step, each looked at by so many candidates."""
-    scores = torch.empty(rows, candidates, device=device)
-    return Scratch(scores, torch.zeros(rows, n, device=device), torch.zeros(rows, device=device))
+    draws, scores = (
+        torch.empty(rows, n, device=device),
+        torch.empty(rows, candidates, device=device),
+    )
+    sums = torch.zeros(rows, n, device=device), torch.zeros(rows, device=device)
+    return Scratch(draws, scores, *sums)
 
 
 def _flags(kind: Any, log_scale: Tensor) -> dict[str, Any]:
     """Which formulas, for a `hyperwrap.embedding.nodes.NodeType`."""
-    return {
-        "COLS": log_scale.shape[1], "POINT": kind.point, "HYPERBOLIC": kind.hyperbolic,
-    }  # fmt: skip
+    columns = _RADIAL.value if kind.covariance == "radial" else log_scale.shape[1]
+    return {"COLS": columns, "POINT": kind.point, "HYPERBOLIC": kind.hyperbolic}
+
+
+def _thrown(
+    kind: Any, h: Tensor, log_scale: Tensor, nodes: Tensor, noise: Tensor, each: int, out: Tensor
+) -> Tensor:
+    """The draws from ``nodes``, ``each`` rows of noise for one, and over again."""
+    flags = _flags(kind, log_scale)
+    del flags["HYPERBOLIC"]
+    rows, n = noise.shape
+    _throw[(triton.cdiv(rows, 128),)](
+        h, log_scale, nodes, noise, out, rows, nodes.numel(), n, EACH=each, BLOCK=128, **flags
+    )
+    return out
 
 
 def softmax_step(
@@ -741,7 +788,8 @@ def softmax_step(
     block_k = min(32, triton.next_power_of_2(k))
     grid = (groups, triton.cdiv(k, block_k))
     tile = {"K": k, "BLOCK_E": in_group, "BLOCK_K": block_k, **flags}
-    inputs = (h, log_scale, edges, negatives, noise)
+    draws = _thrown(kind, h, log_scale, edges[0], noise, 1, room.draws)
+    inputs = (h, log_scale, edges, negatives, draws)
     a, b = known.multipliers
     _scores[grid](
         *inputs, known.table, room.scores, count, known.nodes, n,
@@ -770,7 +818,8 @@ def hinge_step(
     count, n = negatives.numel(), h.shape[1]
     draws = len(noise) // count
     flags = _flags(kind, log_scale)
-    inputs = (h, log_scale, edges, negatives, noise)
+    thrown = _thrown(kind, h, log_scale, edges[0], noise, 1, room.draws)
+    inputs = (h, log_scale, edges, negatives, thrown)
     sums = (*grads, room.grad_y, room.grad_y0)
     block_e, block_s = 8, min(64, triton.next_power_of_2(draws))
     grid = (triton.cdiv(count, block_e), triton.cdiv(draws, block_s))
@@ -789,9 +838,9 @@ def _hand_on(
     n: int,
     flags: dict[str, Any],
 ) -> None:
-    h, log_scale, ends, _, noise = inputs
+    h, log_scale, ends, _, draws = inputs
     _finish[(triton.cdiv(rows, 128),)](
-        h, log_scale, ends, noise, *sums, rows, edges, n, BLOCK=128, **flags
+        h, log_scale, ends, draws, *sums, rows, edges, n, BLOCK=128, **flags
     )
 
 
@@ -813,7 +862,7 @@ def adam_step(
     count, n = h.shape
     _adam[(triton.cdiv(count, 128),)](
         h, log_scale, *grads, *moments, rates, count, n, *bounds, *betas, eps,
-        BLOCK=128, **_flags(kind, log_scale),
+        BLOCK=128, **_flags(kind, log_scale) | {"COLS": log_scale.shape[1]},
     )  # fmt: skip
 
 
@@ -845,9 +894,10 @@ def energies(kind: Any, h: Tensor, log_scale: Tensor, sources: Tensor, noise: Te
     """
     (count, n), (sources_count, draws, _) = h.shape, noise.shape
     out = torch.empty(sources_count, count, device=h.device)
-    block = 128
+    block, noise, log_scale = 128, noise.reshape(-1, n).float(), log_scale.float()
+    thrown = _thrown(kind, h, log_scale, sources, noise, draws, torch.empty_like(noise))
     _energies[(triton.cdiv(count, block), sources_count)](
-        h, log_scale, sources, noise, out, count, n, draws,
+        h, log_scale, sources, thrown, out, count, n, draws,
         BLOCK=block, BLOCK_S=min(16, triton.next_power_of_2(draws)), **_flags(kind, log_scale),
     )  # fmt: skip
     return out
