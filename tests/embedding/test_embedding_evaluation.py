@@ -12,6 +12,7 @@ from torch.testing import assert_close
 import hyperwrap as hw
 from hyperwrap import lorentz
 from hyperwrap.embedding import evaluate as module
+from hyperwrap.embedding.candidates import Candidates
 from hyperwrap.embedding.evaluate import Evaluation, energies
 from hyperwrap.embedding.nodes import NodeType, node_type
 from hyperwrap.training import Progress, finished
@@ -20,6 +21,7 @@ GAUSSIAN, POINTS = node_type(), node_type(covariance="none")
 KINDS = [
     node_type(g, c) for g in ("hyperbolic", "euclidean") for c in ("diagonal", "scalar", "none")
 ]
+KINDS.append(node_type(covariance="radial"))
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
 
 
@@ -202,6 +204,64 @@ def test_many_sources_are_taken_in_parts(given: Given, monkeypatch: pytest.Monke
     assert [(progress.done, progress.total) for progress in seen] == expected
 
 
+# --- from the energies of only a few -----------------------------------------------------------
+
+
+def both_ways(monkeypatch: pytest.MonkeyPatch, *given: Any, **options: Any) -> list[Evaluation]:
+    """With the energies of all nodes, and with those of candidates."""
+    found = []
+    for few in (10**9, 0):
+        monkeypatch.setattr(module, "_FEW_NODES", few)
+        found.append(evaluate(*given, **options))
+    return found
+
+
+def tree_like(kind: NodeType, nodes: int = 500, n: int = 3) -> tuple[Tensor, Tensor, Tensor]:
+    """Far out and narrow, or near the origin and wide; a parent may be anywhere."""
+    torch.manual_seed(0)
+    radius = 12 * torch.rand(nodes, 1, dtype=torch.float64)
+    h = torch.nn.functional.normalize(torch.randn(nodes, n).double(), dim=1) * radius
+    spread = (1 - radius / 15).log() + 0.3 * torch.randn(nodes, kind.columns(n))
+    return h, spread.float(), random_edges(nodes, 0.01)
+
+
+@each_kind
+def test_candidates_decide_as_all_nodes_do(kind: NodeType, monkeypatch: pytest.MonkeyPatch):
+    h, log_scale, edges = tree_like(kind)
+    known = random_edges(len(h), 0.01)
+    for options in ({}, {"known": known}, {"sources": torch.arange(200, 300), "draws": 10}):
+        whole, few = both_ways(monkeypatch, h, log_scale, kind, edges, **options)
+        assert few.mean_average_precision == pytest.approx(whole.mean_average_precision, rel=1e-9)
+        assert few.mean_rank == pytest.approx(whole.mean_rank, rel=1e-9)
+        assert few.mean_rank_error == pytest.approx(whole.mean_rank_error, rel=1e-3)
+        assert (few.sources, few.pairs, few.draws) == (whole.sources, whole.pairs, whole.draws)
+
+
+@pytest.mark.parametrize("kind", [GAUSSIAN, POINTS], ids=str)
+def test_candidates_may_be_no_numbers(kind: NodeType, monkeypatch: pytest.MonkeyPatch):
+    h, log_scale, edges = tree_like(kind)
+    h[7], log_scale[400] = nan, nan
+    h[8] = 0
+    whole, few = both_ways(monkeypatch, h, log_scale, kind, edges)
+    assert few.mean_average_precision == pytest.approx(whole.mean_average_precision, rel=1e-9)
+    assert few.mean_rank == pytest.approx(whole.mean_rank, rel=1e-9)
+
+
+@each_kind
+def test_no_energy_is_less_than_its_bound(kind: NodeType):
+    h, log_scale, _ = tree_like(kind, 60)
+    judge = Candidates(h, log_scale, kind)
+    noise = module._balanced(torch.randn(60, 4, 3))
+    energy = energies(h, log_scale, kind, torch.arange(60), noise).double()
+    a, c = torch.arange(60).repeat_interleave(60), torch.arange(60).repeat(60)
+    apart = judge._places.apart(judge._places)
+    least = judge._least(apart.flatten(), a, c).view(60, 60)
+    assert (least <= energy + 1e-3 * (1 + energy.abs())).all()
+    assert (
+        least > energy - 0.3 * (1 + energy.abs())
+    ).double().mean() > 0.2  # and it says something
+
+
 # --- energies ---------------------------------------------------------------------------------
 
 
@@ -215,7 +275,7 @@ def test_energies_are_minus_the_mean_score_of_the_draws(kind: NodeType):
     h, log_scale = some_nodes(kind)
     sources, noise = torch.tensor([5, 2]), torch.randn(2, 6, 3)
     found = energies(h, log_scale, kind, sources, noise)
-    h, scale = h.double(), log_scale.double().exp().expand(8, 3)
+    h, scale = h.double(), log_scale.double().exp()
     flat = not kind.hyperbolic
     for row, a, eps in zip(found, sources, noise.double(), strict=True):
         if kind.point:
@@ -226,9 +286,13 @@ def test_energies_are_minus_the_mean_score_of_the_draws(kind: NodeType):
             z = (h[a] + scale[a] * eps).unsqueeze(1)
             expected = -law.log_prob(z).sum(-1).mean(0) - 1.5 * log(2 * pi)
         else:
-            law = hw.WrappedNormal(lorentz.exp0(h), scale)
-            z = lorentz.wrap(lorentz.exp0(h[a]), scale[a] * eps).unsqueeze(1)
-            expected = -law.log_prob(z).mean(0) - 1.5 * log(2 * pi)
+            if kind.covariance == "radial":
+                m, (along, across) = h[a] / h[a].norm(), scale[a]
+                t = along * (eps @ m).outer(m) + across * (eps - (eps @ m).outer(m))
+            else:
+                t = scale[a] * eps
+            z = lorentz.wrap(lorentz.exp0(h[a]), t).unsqueeze(1)
+            expected = -kind.law(h, scale).log_prob(z).mean(0) - 1.5 * log(2 * pi)
         assert_close(row.double(), expected, rtol=1e-5, atol=1e-5)
 
 

@@ -13,6 +13,9 @@ Draws come with their mirror images and are scaled to mean square 1, which takes
 from a divergence. Those of different sources are independent, so the sampling error is estimated
 from two halves of the draws of each source: with ``x`` and ``y`` the results of the halves, the
 result of all has variance ``(x − y)²/4``. A NaN counts as ranked wrongly, and so does a tie.
+
+On a GPU, and where nodes are few, the energies of all nodes are found; on a CPU only those that
+decide the ranks (`candidates`), with the same result.
 """
 
 from collections.abc import Generator, Iterator
@@ -22,15 +25,17 @@ from math import ceil
 import torch
 from torch import Tensor
 
+from hyperwrap.embedding.candidates import Ahead, Candidates
 from hyperwrap.embedding.nodes import Nodes, NodeType
 from hyperwrap.errors import UserError
 from hyperwrap.training import Progress
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = ["Evaluation", "energies", "evaluate"]
 
 _GPU_ELEMENTS = 2**27  # energies at once
-_CPU_ELEMENTS = 2**21
 _CPU_SCORES = 2**16  # draws × candidates of one source at once: what stays in cache
+_CPU_ELEMENTS, _FEW_NODES = 2**21, 2**9
+_SOURCES = 2**15  # at once, where only candidates are looked at
 
 
 @dataclass(frozen=True)
@@ -81,13 +86,15 @@ def evaluate(
     sources = sources[parents.count[sources].argsort()]
     draws = 4 if kind.point else 4 * ceil(draws / 4)
     random = torch.Generator(h.device).manual_seed(seed)
+    judge, at_once = _judge(h, log_scale, kind)
     totals, done = torch.zeros(5, dtype=torch.float64, device=h.device), 0
-    for some in _chunks(sources, len(h)):
+    for some in sources.split(at_once):
         noise = torch.randn(len(some), 2, draws // 4, h.shape[1], generator=random, device=h.device)
-        halves = [energies(h, log_scale, kind, some, _balanced(x)) for x in noise.unbind(1)]
-        totals += _totals(halves, some, parents, others)
-        done += len(some)
-        yield Progress(done, len(sources))
+        noise = torch.stack([_balanced(x) for x in noise.unbind(1)], 1)
+        for each in judge.ahead(some, noise, parents.of(some), others.of(some)[0]):
+            totals += _totals(*each)
+            done += len(each.parents)
+            yield Progress(done, len(sources))
     precision, rank, precision_2, rank_2, pairs = totals.tolist()
     return Evaluation(
         precision / len(sources),
@@ -100,6 +107,14 @@ def evaluate(
     )
 
 
+def _judge(h: Tensor, log_scale: Tensor, kind: NodeType) -> "tuple[Candidates | _Everyone, int]":
+    """What finds the ranks, and for how many sources at once."""
+    if h.is_cuda or len(h) <= _FEW_NODES:
+        elements = _GPU_ELEMENTS if h.is_cuda else _CPU_ELEMENTS
+        return _Everyone(h, log_scale, kind), max(1, elements // len(h))
+    return Candidates(h, log_scale, kind), _SOURCES
+
+
 def _balanced(noise: Tensor) -> Tensor:
     """``(b, s, n) → (b, 2s, n)``: with its mirror image, and scaled to mean square 1.
 
@@ -109,33 +124,46 @@ def _balanced(noise: Tensor) -> Tensor:
     return both / both.square().mean(1, keepdim=True).sqrt()
 
 
-def _totals(
-    halves: list[Tensor], sources: Tensor, parents: "_Parents", others: "_Parents"
-) -> Tensor:
-    """Sums of average precision, of ranks, of the squared errors of both, and of pairs."""
-    mean = torch.stack(halves).mean(0)
-    results = [_ranked(energy, sources, parents, others) for energy in (mean, *halves)]
-    (precision, rank, pairs), (p_1, r_1, _), (p_2, r_2, _) = results
-    errors = [((p_1 - p_2) ** 2 / 4).sum(), ((r_1 - r_2) ** 2 / 4).sum()]
-    return torch.stack([precision.sum(), rank.sum(), *errors, pairs.sum()])
+# --- ranks ---------------------------------------------------------------------------------------
 
 
-def _ranked(
-    energy: Tensor, sources: Tensor, parents: "_Parents", others: "_Parents"
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Average precision, sum of ranks and number of parents of each source."""
-    mine, real = parents.of(sources)
-    own = energy.gather(1, mine).nan_to_num(nan=torch.inf).masked_fill(~real, torch.inf)
-    own = own.sort(1).values
-    rest = energy.nan_to_num(nan=-torch.inf)
-    rest.scatter_(1, sources.unsqueeze(1), torch.nan)  # which is ahead of nothing
-    rest.scatter_(1, others.of(sources)[0], torch.nan)
-    ahead = torch.stack([(rest <= x.unsqueeze(1)).sum(1) for x in own.unbind(1)], 1).double()
-    place = torch.arange(1, ahead.shape[1] + 1, device=energy.device, dtype=torch.float64)
-    count = real.sum(1).double()
-    real = place <= count.unsqueeze(1)
-    precision = torch.where(real, place / (place + ahead), 0).sum(1) / count
-    return precision, torch.where(real, 1 + ahead, 0).sum(1), count
+def _totals(ahead: Tensor, count: Tensor) -> Tensor:
+    """Sums of average precision, of ranks, of the squared errors of both, and of pairs.
+
+    ``ahead (3, b, most)`` says how many nodes are ahead of each of the ``count (b,)`` parents, best
+    parent first: by all draws and by each half of them.
+    """
+    count = count.unsqueeze(1)
+    place = torch.arange(1, ahead.shape[2] + 1, device=ahead.device, dtype=torch.float64)
+    real = place <= count
+    precision = (torch.where(real, place / (place + ahead), 0) / count).sum(2)
+    rank = torch.where(real, 1 + ahead, 0).sum(2).double()
+    errors = [((x[1] - x[2]) ** 2 / 4).sum() for x in (precision, rank)]
+    return torch.stack([precision[0].sum(), rank[0].sum(), *errors, count.sum()])
+
+
+class _Everyone:
+    """The energies of all nodes."""
+
+    def __init__(self, h: Tensor, log_scale: Tensor, kind: NodeType) -> None:
+        self._space = h, log_scale, kind
+
+    def ahead(
+        self, sources: Tensor, noise: Tensor, parents: tuple[Tensor, Tensor], others: Tensor
+    ) -> Iterator[Ahead]:
+        """As of `Candidates`."""
+        halves = torch.stack([energies(*self._space, sources, eps) for eps in noise.unbind(1)])
+        energy, (mine, real) = torch.cat([halves.mean(0, keepdim=True), halves]), parents
+        own = energy.gather(2, mine.expand(3, -1, -1)).nan_to_num(nan=torch.inf)
+        own = own.masked_fill(~real, torch.inf).sort(2).values
+        rest = energy.nan_to_num(nan=-torch.inf)
+        for left_out in (sources.unsqueeze(1), others):
+            rest.scatter_(2, left_out.expand(3, -1, -1), torch.nan)  # which is ahead of nothing
+        ahead = [(rest <= x.unsqueeze(2)).sum(2) for x in own.unbind(2)]
+        yield Ahead(torch.stack(ahead, 2), real.sum(1))
+
+
+# --- energies ------------------------------------------------------------------------------------
 
 
 def energies(
@@ -158,11 +186,6 @@ def energies(
         scores = [kind.scores(anchor, eps, part)[0] for part in parts]
         rows.append(-torch.cat(scores, -1).mean(1))
     return torch.cat(rows)
-
-
-def _chunks(sources: Tensor, nodes: int) -> Iterator[Tensor]:
-    elements = _GPU_ELEMENTS if sources.is_cuda else _CPU_ELEMENTS
-    yield from sources.split(max(1, elements // nodes))
 
 
 class _Parents:
