@@ -28,6 +28,7 @@ __all__ = [
     "Local",
     "centre_by_newton",
     "differentiable",
+    "distance_hessian",
     "frechet_centre",
     "seen_from",
     "seen_from_candidates",
@@ -69,6 +70,15 @@ def seen_from_candidates(
     batch = torch.broadcast_shapes(centre.shape[:-1], sample.total.shape)
     sample = sample.expand(batch)
     return seen_from(centre.expand(*batch, n + 1), sample), sample
+
+
+def distance_hessian(u: Tensor) -> Tensor:
+    """The Hessian of ``½d²`` where a point is seen at ``u``, ``(..., n) → (..., n, n)``."""
+    q = squared_norm(u)
+    slope, _ = log_sinhc_slopes(q)
+    identity = torch.eye(u.shape[-1], dtype=u.dtype, device=u.device)
+    across = slope[..., None, None] * (u.unsqueeze(-1) * u.unsqueeze(-2))
+    return (1 + slope * q)[..., None, None] * identity - across
 
 
 def squared_distances(sample: Sample) -> Objective:
@@ -114,7 +124,7 @@ def centre_by_newton(
         going = torch.ones(state.here.value.shape, dtype=torch.bool, device=start.device)
         for _ in range(steps):
             step = _downhill(state.here)
-            last = squared_norm(step) <= 1e-16 * sample.mean(squared_norm(state.u))
+            last = squared_norm(step) <= 1e-16 * _spread(sample, state.u)
             state, better = _line_search(sample, objective, state, step, going)
             going = going & better & ~last
             if not going.any():
@@ -126,6 +136,11 @@ class _State(NamedTuple):
     centre: Tensor
     u: Tensor
     here: Local
+
+
+def _spread(sample: Sample, u: Tensor) -> Tensor:
+    """The mean squared distance, with weights that may be negative taken without their sign."""
+    return (sample.share.abs() * squared_norm(u)).sum(-1)
 
 
 def _look(sample: Sample, objective: Objective, centre: Tensor) -> tuple[Tensor, Local]:
@@ -149,7 +164,7 @@ def _line_search(
     Where the step is small the value no longer tells, as it is flat there; the gradient does.
     """
     state, taken = old, torch.zeros_like(going)
-    scale = sample.mean(squared_norm(old.u))
+    scale = _spread(sample, old.u)
     for _ in range(30):
         centre = lorentz.wrap(old.centre, step)
         u, there = _look(sample, objective, centre)

@@ -1,6 +1,7 @@
 """Statistics on hyperbolic space: points in, estimates with errors out."""
 
 from hyperwrap.stats.density import kernel_density
+from hyperwrap.stats.frechet import FrechetRegression, frechet_regression
 from hyperwrap.stats.geometry import (
     ball_volume,
     geodesic,
@@ -17,10 +18,13 @@ from hyperwrap.stats.means import (
     geometric_median,
 )
 from hyperwrap.stats.pca import Projection, horospherical_pca, tangent_pca
+from hyperwrap.stats.regression import GeodesicRegression, geodesic_regression
 from hyperwrap.stats.significance import Significance
 from hyperwrap.stats.two_sample import energy_test, location_test, mmd_test
 
 __all__ = [
+    "FrechetRegression",
+    "GeodesicRegression",
     "MeanEstimate",
     "Projection",
     "Significance",
@@ -28,8 +32,10 @@ __all__ = [
     "energy_test",
     "estimate_mean",
     "frechet_mean",
+    "frechet_regression",
     "frechet_variance",
     "geodesic",
+    "geodesic_regression",
     "geometric_median",
     "goodness_of_fit",
     "horospherical_pca",

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from hyperwrap.curvature import Curvature
-from hyperwrap.distributions.centres import frechet_centre, seen_from
+from hyperwrap.distributions.centres import distance_hessian, frechet_centre, seen_from
 from hyperwrap.distributions.samples import Sample, sample_from, weighted
 from hyperwrap.errors import UserError
-from hyperwrap.special import log_sinhc_slopes, squared_norm
 from hyperwrap.stats.geometry import distances_among
 from hyperwrap.stats.significance import Significance, pvalue
 
@@ -158,11 +157,7 @@ def _seen_from_mean(z: Tensor) -> tuple[Tensor, Tensor]:
     every = torch.ones(z.shape[:-1], dtype=z.dtype, device=z.device).movedim(-1, 0)
     sample: Sample = weighted(z.movedim(-2, 0), every, z.dtype)
     u = seen_from(frechet_centre(sample), sample)
-    q = squared_norm(u)
-    slope, _ = log_sinhc_slopes(q)
-    identity = torch.eye(u.shape[-1], dtype=u.dtype, device=u.device)
-    across = slope[..., None, None] * (u.unsqueeze(-1) * u.unsqueeze(-2))
-    return u, (1 + slope * q)[..., None, None] * identity - across
+    return u, distance_hessian(u)
 
 
 def _location(labels: Tensor, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
