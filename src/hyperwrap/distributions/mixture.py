@@ -1,13 +1,12 @@
 """Mixtures of wrapped normals, whose mean lies on the manifold."""
 
-from functools import cache
-
 import torch
 from torch import Tensor
 from torch.distributions import MixtureSameFamily
 
 from hyperwrap.curvature import Curvature, over, root, times
 from hyperwrap.distributions.centres import differentiable, frechet_centre, seen_from
+from hyperwrap.distributions.cubature import normal_pairs
 from hyperwrap.distributions.em import MixtureFit, fit_mixture
 from hyperwrap.distributions.fitting import CovarianceShape
 from hyperwrap.distributions.samples import Sample, weighted
@@ -116,19 +115,11 @@ class WrappedNormalMixture(MixtureSameFamily):
     def _nodes(self) -> Sample:
         """Points of the mixture with weights, such that sums over them are expectations."""
         parts = self.components
-        noise = _sobol_pairs(parts.n).to(parts.loc).view(-1, *[1] * len(parts.batch_shape), parts.n)
+        noise, weight = normal_pairs(_PAIRS, parts.n, parts.loc)
+        noise = noise.view(-1, *[1] * len(parts.batch_shape), parts.n)
         noise = noise.expand(-1, *parts.batch_shape, -1)
         z = wide(parts._wrap(parts._sigma.colour(noise))[0])
         z = times(z, root(parts.c, z)).movedim(-2, 1).flatten(0, 1)
         share = wide(self.mixture_distribution.probs).expand(parts.batch_shape).movedim(-1, 0)
-        share = share.expand(len(noise), *share.shape).flatten(0, 1) / len(noise)
+        share = (wide(weight).view(-1, *[1] * share.dim()) * share).flatten(0, 1)
         return weighted(z, share, parts.loc.dtype)
-
-
-@cache
-def _sobol_pairs(n: int) -> Tensor:
-    """A low-discrepancy sample of ``N(0, I)`` and its mirror image, ``(2·_PAIRS, n)``."""
-    engine = torch.quasirandom.SobolEngine(n, scramble=True, seed=0)
-    uniform = engine.draw(_PAIRS, dtype=torch.float64)
-    noise = torch.special.ndtri(uniform.clamp(1e-12, 1 - 1e-12))
-    return torch.cat([noise, -noise])

@@ -7,19 +7,56 @@ full factor in float64: at condition number 100, float32 would cost two digits.
 
 from collections.abc import Callable
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.distributions.multivariate_normal import _precision_to_scale_tril
 
+from hyperwrap.curvature import Curvature, times
 from hyperwrap.precision import wide
 
-__all__ = ["Diagonal", "Full", "Sigma", "sigma_from"]
+__all__ = ["Diagonal", "Form", "Full", "Sigma", "sigma_from"]
+
+
+class Form(NamedTuple):
+    """A symmetric matrix; of one that is diagonal, or of which no more is asked, the diagonal."""
+
+    values: Tensor
+    """``(..., n)`` or ``(..., n, n)``."""
+    is_diagonal: bool
+
+    def rows(self, x: Tensor) -> Tensor:
+        """The matrix times each row of ``x``, ``(..., m, n)``."""
+        return self.values.unsqueeze(-2) * x if self.is_diagonal else x @ self.values
+
+    def diagonal(self) -> Tensor:
+        return self.values if self.is_diagonal else self.values.diagonal(dim1=-2, dim2=-1)
+
+    def inner(self, other: "Form") -> Tensor:
+        """``tr(SP)``."""
+        if self.is_diagonal or other.is_diagonal:
+            return (self.diagonal() * other.diagonal()).sum(-1)
+        return (self.values * other.values).sum((-2, -1))
+
+    def unsqueeze(self) -> "Form":
+        """One more batch dimension, the last."""
+        return Form(self.values.unsqueeze(-2 if self.is_diagonal else -3), self.is_diagonal)
 
 
 class Diagonal:
     def __init__(self, scale: Tensor) -> None:
         self.scale = scale
+
+    def times(self, factor: Curvature) -> "Diagonal":
+        """``factor²·Σ``, in float64; a tensor has a last dimension of 1."""
+        return Diagonal(times(wide(self.scale), factor))
+
+    def covariance(self) -> Form:
+        return Form(self.scale.square(), is_diagonal=True)
+
+    def precision(self) -> Form:
+        return Form(self.scale.square().reciprocal(), is_diagonal=True)
 
     def colour(self, noise: Tensor) -> Tensor:
         return noise * self.scale
@@ -40,6 +77,16 @@ class Diagonal:
 class Full:
     def __init__(self, tril: Tensor) -> None:
         self._tril = tril
+
+    def times(self, factor: Curvature) -> "Full":
+        matrix = factor.unsqueeze(-1) if isinstance(factor, Tensor) else factor
+        return Full(times(self._tril, matrix))
+
+    def covariance(self) -> Form:
+        return Form(self._tril @ self._tril.mT, is_diagonal=False)
+
+    def precision(self) -> Form:
+        return Form(torch.cholesky_inverse(self._tril), is_diagonal=False)
 
     def colour(self, noise: Tensor) -> Tensor:
         root = self._tril.to(noise.dtype).mT
