@@ -162,6 +162,7 @@ KINDS = [
 KINDS.append(node_type(covariance="radial"))
 RECIPES = {
     "softmax": Recipe(epochs=8, batch=24, group=8, negatives=20),
+    "tempered": Recipe(objective="tempered", epochs=8, batch=24, group=8, negatives=20),
     "hinge": Recipe(
         objective="hinge", epochs=8, batch=24, group=8, draws=7, margin=3.0, radius=4.3, decay=False
     ),

@@ -21,8 +21,9 @@ class Recipe:
     The defaults are for Gaussians in hyperbolic space.
     """
 
-    objective: Literal["softmax", "hinge"] = "softmax"
-    """Rank the parent first among negatives, or keep it ahead of one by a margin, as the paper."""
+    objective: Literal["softmax", "tempered", "hinge"] = "softmax"
+    """Rank the parent first among negatives, by the loss or by log(1 + loss), which is moved less
+    by what is far off; or keep it ahead of one negative by a margin, as the paper does."""
     epochs: int = 300
     batch: int = 4096
     """Edges per step; a graph with few edges gets smaller batches."""
@@ -56,8 +57,10 @@ class Recipe:
     initial_scale: float = 0.03
 
     def __post_init__(self) -> None:
-        if self.objective not in ("softmax", "hinge"):
-            raise UserError(f"Expected `objective` softmax or hinge; got {self.objective!r}.")
+        if self.objective not in ("softmax", "tempered", "hinge"):
+            raise UserError(
+                f"Expected `objective` softmax, tempered or hinge; got {self.objective!r}."
+            )
         for name in ("batch", "negatives", "group", "draws"):
             if getattr(self, name) < 1:
                 raise UserError(f"Expected `{name}` ≥ 1; got {getattr(self, name)}.")

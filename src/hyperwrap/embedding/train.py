@@ -295,7 +295,8 @@ class EmbeddingTask(Task):
         losses = []
         for part in self._tiles(edges, negatives, noise, weight):
             loss = self._losses(nodes, *part[:-1])
-            (part[-1] * loss).sum().backward()
+            aim = loss.log1p() if self.recipe.objective == "tempered" else loss
+            (part[-1] * aim).sum().backward()
             losses.append(loss.detach())
         assert h.grad is not None
         self._grad.centre.add_(h.grad.T)
@@ -311,7 +312,7 @@ class EmbeddingTask(Task):
         return zip(*parts, weight.split(some), strict=True)
 
     def _losses(self, nodes: Nodes, edges: Tensor, negatives: Tensor, noise: Tensor) -> Tensor:
-        if self.recipe.objective == "softmax":
+        if self.recipe.objective != "hinge":
             noise = noise[:, 0].contiguous()
             return objective.softmax(self.kind, nodes, edges, negatives, noise, self._known)
         flat = edges.flatten(1), negatives.flatten(), noise.flatten(2)
@@ -323,14 +324,15 @@ class EmbeddingTask(Task):
         """The same by kernels; fills in the losses."""
         from hyperwrap.kernels import triton_embedding as triton
 
-        softmax = self.recipe.objective == "softmax"
+        softmax = self.recipe.objective != "hinge"
         if self._room is None:
             candidates = negatives.shape[1] + 1 if softmax else 1
             self._room = triton.scratch(len(noise), candidates, self.dim, self.device)
         inputs = (self.kind, self.h, self.log_scale, edges, negatives, noise, weight)
         outputs = (self._grad, loss, self._room)
         if softmax:
-            return triton.softmax_step(*inputs, self._known, *outputs)
+            tempered = self.recipe.objective == "tempered"
+            return triton.softmax_step(*inputs, self._known, *outputs, tempered=tempered)
         return triton.hinge_step(*inputs, self.recipe.margin, *outputs)
 
 

@@ -401,7 +401,7 @@ def _scores(
 @triton.jit
 def _gradients(
     H, LS, EDGES, NEGATIVES, T, WEIGHT, F, LOSS, GRAD_H, GRAD_LS, GRAD_Y, GRAD_Y0, count,
-    n: tl.constexpr, K: tl.constexpr, ALL_K: tl.constexpr,
+    n: tl.constexpr, K: tl.constexpr, ALL_K: tl.constexpr, TEMPERED: tl.constexpr,
     BLOCK_E: tl.constexpr, BLOCK_K: tl.constexpr,
     COLS: tl.constexpr, POINT: tl.constexpr, HYPERBOLIC: tl.constexpr,
 ):  # fmt: skip
@@ -414,6 +414,8 @@ def _gradients(
     top = tl.max(logits, 1, keep_dims=True)
     log_sum = top + tl.log(tl.sum(tl.exp(logits - top), 1, keep_dims=True))
     edge_weight = tl.load(WEIGHT + row, mask=a_ok, other=0.0)
+    if TEMPERED:
+        edge_weight /= 1 + log_sum - tl.load(F + row * (K + 1), mask=a_ok, other=0.0)
     a = tl.load(EDGES + row)
     a_rho, a_inv, a_sinh, a_cosh_1, a_turn = _centre(H, a, n, COLS)
     length, s, y0, y1, alpha = _draw(H, T, a, row, a_rho, a_inv, a_sinh, a_cosh_1, n)
@@ -777,10 +779,13 @@ def softmax_step(
     grads: tuple[Tensor, Tensor],
     loss: Tensor,
     room: Scratch,
+    *,
+    tempered: bool,
 ) -> None:
     """`objective.softmax`: edges ``(2, g, e)``, negatives ``(g, k)``, noise ``(g·e, n)``; int32.
 
-    Adds to the gradients and fills in the losses; ``known`` is a `hyperwrap.embedding.known.Known`.
+    Adds to the gradients, those of ``log(1 + loss)`` if ``tempered``, and fills in the losses;
+    ``known`` is a `hyperwrap.embedding.known.Known`.
     """
     _, groups, in_group = edges.shape
     count, n, k = groups * in_group, h.shape[1], negatives.shape[1]
@@ -797,7 +802,10 @@ def softmax_step(
     )  # fmt: skip
     sums = (*grads, room.grad_y, room.grad_y0)
     every = triton.next_power_of_2(k + 1)
-    _gradients[grid](*inputs, weight, room.scores, loss, *sums, count, n, ALL_K=every, **tile)
+    _gradients[grid](
+        *inputs, weight, room.scores, loss, *sums, count, n,
+        ALL_K=every, TEMPERED=tempered, **tile,
+    )  # fmt: skip
     _hand_on(inputs, sums, count, count, n, flags)
 
 
