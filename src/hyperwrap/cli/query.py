@@ -141,7 +141,7 @@ def _answers(embedding: Embedding, ask: _Ask, names: list[str], topn: int) -> li
         case "probability":
             return [{"probability": embedding.probability(*names).item()}]
         case "search":
-            return [{"name": name} for name in embedding.search(*names, topn)]
+            return [{"name": name} for name in embedding.search(names[0], topn)]
         case "most-general":
             column = "radius" if embedding.kind.point else "entropy"
             found = embedding.most_general(topn)

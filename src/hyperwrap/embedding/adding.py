@@ -1,12 +1,14 @@
 r"""Where a new leaf goes: into the part of the space that its parents cover, without training.
 
 Places are tried around each parent and around a few leaves below it, in several directions and at
-several distances, and that one is taken
+several distances. Of these
 
-1. from which the ancestors rank best by ``KL(leaf‖·)`` among the nodes that the parents are close
-   to, by average precision, and which does not come between those leaves and their own ancestors;
-2. of several such places, where the gap between the last ancestor and the first other node is
-   widest.
+1. those are kept from which the ancestors rank best by ``KL(leaf‖·)`` among the nodes that the
+   parents are close to, by average precision, and which do not come between the leaves beside and
+   their own ancestors;
+2. that one is taken from which it is most probable (`below`) that the ancestors are above the leaf,
+   and that the others are not, nor below it. Where edges have no direction, it is that with the
+   widest gap between the last neighbour and the first other node.
 
 The new leaf is as wide as the leaves beside it; without any, half as wide as its parents.
 """
@@ -16,20 +18,22 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
-from hyperwrap.embedding.below import distance, divergence
+from hyperwrap.embedding.below import distance, divergence, log_odds_of
 from hyperwrap.embedding.nodes import Nodes, NodeType
 from hyperwrap.embedding.query import shortlist
 from hyperwrap.graphs.relatives import Relatives
 
 __all__ = ["placed"]
 
-_BESIDE, _SIBLINGS = 4, 50  # leaves that places are tried around; that are kept away from
+_BESIDE, _SIBLINGS = 3, 50  # leaves that places are tried around; that are kept away from
 _OTHERS = 150  # nodes among which the ancestors are ranked
-_SHARES = (0.15, 0.3, 0.6, 1.0)  # of the way from a leaf to its parent
+_SHARES = (0.2, 0.5, 1.0)  # of the way from a leaf to its parent
 _WIDTHS = (1.0, 3.0, 10.0)  # of a parent
-_TURNS = 12
+_TURNS = 10
 _PAIRS = 2  # of draws
+_ALIKE, _JUDGED = 1e-3, 40  # scores that are as good as the best; places of which one is taken
 
 
 def placed(
@@ -37,6 +41,7 @@ def placed(
     nodes: tuple[Tensor, Tensor],
     relatives: Relatives,
     leaves: Mapping[int, Sequence[int]],
+    calibration: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Tangent vectors and scales of the nodes and, at their end, of new leaves.
 
@@ -45,6 +50,7 @@ def placed(
         nodes: tangent vectors ``(N, n)`` and scales ``(N, 1)`` or ``(N, n)``.
         relatives: of all nodes, old and new.
         leaves: the parents of each new node ``N, N + 1, …``; they come before it.
+        calibration: what is below what, as `below.fitted` has it; None without any order.
     """
     h, scale = (torch.cat([x, x.new_zeros(len(leaves), x.shape[1])]) for x in nodes)
     near: dict[int, list[int]] = {}
@@ -52,7 +58,7 @@ def placed(
         first = parents[0]
         if first not in near:
             near[first] = _near(kind, h[:leaf], scale[:leaf], first)
-        place = _Place(kind, h[:leaf], scale[:leaf], relatives, list(parents))
+        place = _Place(kind, h[:leaf], scale[:leaf], relatives, list(parents), calibration)
         h[leaf], scale[leaf] = place.best(near[first])
     return h, scale
 
@@ -66,10 +72,16 @@ class _Place:
     """Where one leaf may go, below ``parents``."""
 
     def __init__(
-        self, kind: NodeType, h: Tensor, scale: Tensor, relatives: Relatives, parents: list[int]
+        self,
+        kind: NodeType,
+        h: Tensor,
+        scale: Tensor,
+        relatives: Relatives,
+        parents: list[int],
+        calibration: Tensor | None,
     ) -> None:
         self.kind, self.h, self.scale, self.parents = kind, h, scale, parents
-        self.relatives, self.ordered = relatives, relatives.ordered
+        self.relatives, self.calibration = relatives, calibration
         self.siblings = self._leaves()
         self.beside = _spread(self.siblings, _BESIDE)
         self.width = self._width()
@@ -89,14 +101,30 @@ class _Place:
     def best(self, near: Sequence[int]) -> tuple[Tensor, Tensor]:
         """The tangent vector and the scale that the leaf gets."""
         centres = self._centres()
-        leaf = self._seen(centres, self.width.double().expand(len(centres), -1), 1)
+        leaf = self._at(centres)
         above = self._above(self.parents)
         others = sorted({*near, *self.siblings[-_SIBLINGS:], *self.beside} - {*above})
         to_above, to_others = (self._divergences(leaf, some) for some in (above, others))
         score = _precision(to_above, to_others) - self._between(leaf)
-        gap = _log(to_others).amin(1) - _log(to_above).amax(1) if others else -to_above.amax(1)
-        best = np.lexsort([gap.numpy(), score.numpy()])[-1].item()
-        return centres[best], self.width
+        kept = (score >= score.max() - _ALIKE).nonzero().squeeze(1)
+        if self.calibration is None:
+            value = _gap(to_above, to_others)[kept]
+        else:
+            kept = kept[:: 1 + len(kept) // _JUDGED]
+            value = self._log_likelihood(self._at(centres[kept]), above, others)
+        return centres[kept[value.argmax()]], self.width
+
+    def _at(self, centres: Tensor) -> Nodes:
+        return self._seen(centres, self.width.double().expand(len(centres), -1), 1)
+
+    def _log_likelihood(self, leaf: Nodes, above: list[int], others: list[int]) -> Tensor:
+        """Of what is known about the leaf and the nodes around, from each place."""
+        assert self.calibration is not None
+        known = self.calibration, self.kind
+        below = log_odds_of(*known, leaf, self._rows([*above, *others], 0))
+        back = log_odds_of(*known, self._rows([*self.parents, *self.beside], 0), leaf)
+        yes, no = below.tensor_split([len(above)], 1)
+        return logsigmoid(yes).mean(1) + _mean(logsigmoid(-no)) + logsigmoid(-back).mean(1)
 
     def _centres(self) -> Tensor:
         """``(P, n)``, around each parent and each leaf beside."""
@@ -134,7 +162,7 @@ class _Place:
 
     def _above(self, nodes: list[int]) -> list[int]:
         """The nodes and their ancestors; where edges go round in cycles, the nodes alone."""
-        return list(self.relatives.above(*nodes)) if self.ordered else nodes
+        return list(self.relatives.above(*nodes)) if self.calibration is not None else nodes
 
     def _divergences(self, leaf: Nodes, nodes: list[int]) -> Tensor:
         """From each place to each node, ``(P, nodes)``."""
@@ -143,7 +171,9 @@ class _Place:
     def _between(self, leaf: Nodes) -> Tensor:
         """The share of the nodes around from which the leaf is nearer than some ancestor."""
         around = [*self.parents, *self.beside]
-        above = {node: self._above([node])[1:] if self.ordered else [] for node in around}
+        above = {
+            node: self._above([node])[1:] if self.calibration is not None else [] for node in around
+        }
         around = [node for node in around if above[node]]
         if not around:
             return torch.zeros(leaf.h.shape[1], dtype=torch.float64)
@@ -164,6 +194,15 @@ class _Place:
             x.T.unsqueeze(-1).unsqueeze(2 if at else 1) for x in (h, scale + self.kind.point)
         )
         return Nodes(h.contiguous(), scale.contiguous())
+
+
+def _gap(to_above: Tensor, to_others: Tensor) -> Tensor:
+    last = _log(to_above).amax(1)
+    return _log(to_others).amin(1) - last if to_others.shape[1] else -last
+
+
+def _mean(x: Tensor) -> Tensor:
+    return x.sum(1) / max(1, x.shape[1])
 
 
 def _log(x: Tensor) -> Tensor:

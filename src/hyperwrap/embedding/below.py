@@ -19,7 +19,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from hyperwrap.embedding.nodes import Nodes, NodeType, node_type
 from hyperwrap.graphs.relatives import Relatives
 
-__all__ = ["WEIGHTS", "distance", "divergence", "fitted", "log_odds"]
+__all__ = ["WEIGHTS", "distance", "divergence", "fitted", "log_odds", "log_odds_of"]
 
 _FEATURES, _HIDDEN_UNITS = 7, 16
 WEIGHTS = (_HIDDEN_UNITS, _FEATURES + 2)
@@ -34,14 +34,24 @@ _PAIRS_AT_ONCE = 2**16
 def log_odds(weights: Tensor, kind: NodeType, nodes: Nodes, ends: Tensor) -> Tensor:
     """Of each pair ``(P, 2)``, that the first is below the second; no node is below itself."""
     parts = ends.split(_PAIRS_AT_ONCE)
-    found = torch.cat([_network(weights, _features(kind, nodes, *part.T)) for part in parts])
+    found = torch.cat([log_odds_of(weights, kind, *_ends(nodes, part)) for part in parts])
     return found.masked_fill(ends[:, 0] == ends[:, 1], -torch.inf)
+
+
+def log_odds_of(weights: Tensor, kind: NodeType, child: Nodes, parent: Nodes) -> Tensor:
+    """Of nodes that are given themselves, ``(n, ..., 1) → (...)``; shapes broadcast."""
+    return _network(weights, _features(kind, child, parent))
+
+
+def _ends(nodes: Nodes, ends: Tensor) -> tuple[Nodes, Nodes]:
+    child, parent = ends.unsqueeze(-1).unbind(1)
+    return nodes.at(child), nodes.at(parent)
 
 
 def fitted(relatives: Relatives, kind: NodeType, nodes: Nodes, seed: int = 0) -> Tensor:
     """The weights that make the known pairs most probable."""
     sample = relatives.sample(_NODES, seed)
-    x = _features(kind, nodes, *torch.from_numpy(sample.ends).T)
+    x = _features(kind, *_ends(nodes, torch.from_numpy(sample.ends)))
     middle, width = x.mean(0), x.std(0).clamp(min=1e-3)
     target, weight = torch.from_numpy(sample.below).double(), torch.from_numpy(sample.weight)
     weights = _trained((x - middle) / width, target, weight)
@@ -50,14 +60,13 @@ def fitted(relatives: Relatives, kind: NodeType, nodes: Nodes, seed: int = 0) ->
     return torch.cat([slope, offset.unsqueeze(1), weights[:, _FEATURES + 1 :]], 1)
 
 
-def _features(kind: NodeType, nodes: Nodes, child: Tensor, parent: Tensor) -> Tensor:
-    """What the network sees of each pair: ``(P, 7)``."""
-    a, c = nodes.at(child.unsqueeze(1)), nodes.at(parent.unsqueeze(1))
+def _features(kind: NodeType, a: Nodes, c: Nodes) -> Tensor:
+    """What the network sees of each pair: ``(..., 7)``."""
     apart = [divergence(kind, a, c), divergence(kind, c, a), distance(kind, a, c)]
     near = [x.clamp(0, 1e30).log1p() for x in apart]
-    radii = [each.h.norm(dim=0).squeeze(1) for each in (a, c)]
-    widths = [each.scale.log().mean(0).squeeze(1) for each in (a, c)]
-    return torch.stack([*near, *radii, *widths], 1)
+    radii = [each.h.norm(dim=0).squeeze(-1) for each in (a, c)]
+    widths = [each.scale.log().mean(0).squeeze(-1) for each in (a, c)]
+    return torch.stack(torch.broadcast_tensors(*near, *radii, *widths), -1)
 
 
 def divergence(kind: NodeType, p: Nodes, q: Nodes, pairs: int = _PAIRS) -> Tensor:

@@ -376,10 +376,11 @@ class Embedding:
         leaves = self._numbered(parents)
         hierarchy = _grown(self._relatives, [*parents], leaves)
         nodes = self.tangent, self.scale
-        self.tangent, self.scale = placed(self.kind, nodes, Relatives(hierarchy), leaves)
+        known = self._calibrated() if self._relatives.ordered else None
+        self.tangent, self.scale = placed(self.kind, nodes, Relatives(hierarchy), leaves, known)
         self.names, self.hierarchy = hierarchy.names, hierarchy
-        for known in ("_index", "index", "_relatives"):
-            self.__dict__.pop(known, None)
+        for cached in ("_index", "index", "_relatives"):
+            self.__dict__.pop(cached, None)
         return self
 
     def _numbered(self, parents: Mapping[str, Names]) -> dict[int, list[int]]:
