@@ -32,6 +32,7 @@ from torch import Tensor
 
 from hyperwrap.errors import UserError
 from hyperwrap.graphs.hierarchy import Hierarchy, spans
+from hyperwrap.threads import one_thread
 
 __all__ = ["Layout", "Tree", "layout"]
 
@@ -177,8 +178,9 @@ def _main_parent(graph: Hierarchy) -> Ints:
 
 
 def _sorted_by(key: Ints) -> Ints:
-    """The stable order; PyTorch sorts 32-bit integers in linear time."""
-    return torch.argsort(torch.from_numpy(key), stable=True).numpy().astype(np.int32)
+    """The stable order; PyTorch sorts 32-bit integers in linear time, best in one thread."""
+    with one_thread():
+        return torch.argsort(torch.from_numpy(key), stable=True).numpy().astype(np.int32)
 
 
 def _levels(order: Ints, start: Ints) -> Iterator[tuple[Ints, Ints]]:
