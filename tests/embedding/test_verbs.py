@@ -14,6 +14,10 @@ from hyperwrap.embedding import Embedding
 from hyperwrap.errors import UnknownNodeError, UserError
 from hyperwrap.graphs.hierarchy import Hierarchy
 
+KINDS = [
+    *(("hyperbolic", covariance) for covariance in ("diagonal", "scalar", "radial", "none")),
+    *(("euclidean", covariance) for covariance in ("diagonal", "scalar", "none")),
+]
 ANIMALS = [
     ("dog", "mammal"),
     ("cat", "mammal"),
@@ -94,8 +98,7 @@ def test_a_graph_without_direction():
 # --- how probable --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("geometry", ["hyperbolic", "euclidean"])
-@pytest.mark.parametrize("covariance", ["diagonal", "scalar", "none"])
+@pytest.mark.parametrize(("geometry", "covariance"), KINDS)
 def test_probability_of_every_kind_of_node(geometry: str, covariance: str):
     e = zoo(30, geometry=geometry, covariance=covariance)
     assert e.probability("dog", "animal").shape == ()
@@ -216,8 +219,7 @@ def test_leaf_after_leaf():
     assert len(e.tangent.unique(dim=0)) == 6
 
 
-@pytest.mark.parametrize("geometry", ["hyperbolic", "euclidean"])
-@pytest.mark.parametrize("covariance", ["diagonal", "scalar", "none"])
+@pytest.mark.parametrize(("geometry", "covariance"), KINDS)
 def test_a_leaf_of_every_kind(geometry: str, covariance: str):
     e = zoo(10, geometry=geometry, covariance=covariance)
     e.add("horse", "mammal")
