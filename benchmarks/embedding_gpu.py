@@ -211,13 +211,13 @@ def _apart_from_cpu(covariance: Any, dim: int, objective: Any) -> dict[str, floa
     order = torch.randperm(len(edges), generator=generator)[:size]
     block = here._block(order.view(1, here._in_block, here.groups, here.group), 1)
     inputs = block.edges[0], block.negatives[0], block.noise[0], block.weight[0]
-    copied = [x.cuda() if x.is_floating_point() else x.int().cuda() for x in inputs]
+    ends, negatives = block.edges[0].int().cuda(), block.negatives[0].int().cuda()
     here.log_scale = here.log_scale.double()
     here._grad = type(here._grad)(torch.zeros_like(here.h), torch.zeros_like(here.log_scale))
     loss = torch.zeros_like(block.loss[0]).cuda()
     exact = (*inputs[:2], inputs[2].double(), inputs[3].double())
     expected = here._gradient(*exact)
-    there._gpu_gradient(*copied, loss)
+    there._gpu_gradient(ends, negatives, inputs[2].cuda(), inputs[3].cuda(), loss)
     noise = torch.randn(5, 12, dim, generator=generator)
     some = torch.arange(200, 205)
     right = energies(here.h, here.log_scale, kind, some, noise.double())
