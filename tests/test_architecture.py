@@ -25,7 +25,7 @@ LAYERS = [
     ["distributions", "graphs", "runs"],
     ["stats", "training"],
     ["vae", "embedding"],
-    ["plot", "pyro", "scvi"],
+    ["maps", "plot", "pyro", "scvi"],
     ["scanpy", "view"],
     ["cli"],
 ]

@@ -20,6 +20,7 @@ from hyperwrap.vae import VAE, EuclideanLatent, HyperbolicLatent
 
 if TYPE_CHECKING:
     from hyperwrap import plot as plot
+    from hyperwrap.maps.estimator import PoincareMap as PoincareMap
     from hyperwrap.vae.estimator import HyperbolicVAE as HyperbolicVAE
     from hyperwrap.view import view as view
 
@@ -44,7 +45,10 @@ __all__ = [
 ]
 
 
-_ON_FIRST_USE = {"HyperbolicVAE": "hyperwrap.vae.estimator"}
+_ON_FIRST_USE = {
+    "HyperbolicVAE": "hyperwrap.vae.estimator",
+    "PoincareMap": "hyperwrap.maps.estimator",
+}
 """What needs more packages than torch, and the module that has it."""
 _ROOMS = ("plot", "view")
 """Modules that are large, or need more packages than torch."""
