@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hyperwrap.errors import UserError
-from hyperwrap.graphs.hierarchy import Hierarchy, spans
+from hyperwrap.graphs.forest import is_symmetric, spanning_forest
+from hyperwrap.graphs.hierarchy import CycleError, Hierarchy, spans
 from hyperwrap.threads import one_thread
 
 __all__ = ["Layout", "Tree", "layout"]
@@ -55,7 +56,8 @@ class Layout(NamedTuple):
 def layout(graph: Hierarchy, dim: int = 2) -> Layout:
     """Lays out a hierarchy in ``dim`` dimensions, the same at every call.
 
-    Several roots, several parents per node and nodes without any edge are fine; cycles are not.
+    Several roots, several parents per node and nodes without any edge are fine; cycles are not,
+    but for edges that go both ways, of which a spanning forest is laid out.
 
     >>> graph = Hierarchy(["animal", "dog", "cat"], [[1, 0], [2, 0]])
     >>> layout(graph).tangent.norm(dim=1).round(decimals=2)
@@ -109,7 +111,9 @@ class Tree(NamedTuple):
         rows = _Rows.of(graph)
         back = np.argsort(rows.node)
         levels = [rows.node[level] for level in rows.levels]
-        return cls(_main_parent(graph), levels, rows.children[back], rows.size[back])
+        parent = np.full(len(graph), -1, np.int32)
+        parent[rows.node[rows.roots :]] = np.repeat(rows.node, rows.children)
+        return cls(parent, levels, rows.children[back], rows.size[back])
 
 
 class _Rows(NamedTuple):
@@ -130,6 +134,16 @@ class _Rows(NamedTuple):
 
     @classmethod
     def of(cls, graph: Hierarchy) -> "_Rows":
+        """Of a graph whose edges have no direction, a spanning forest."""
+        try:
+            return cls._of(graph)
+        except CycleError:
+            if is_symmetric(graph):
+                return cls._of(spanning_forest(graph))
+            raise
+
+    @classmethod
+    def _of(cls, graph: Hierarchy) -> "_Rows":
         key = _main_parent(graph) + 1
         count = np.bincount(key, minlength=len(graph) + 1)  # of the roots first
         found = list(_levels(_sorted_by(key), np.cumsum(count, dtype=np.int32)))
