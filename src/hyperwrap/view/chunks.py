@@ -117,7 +117,7 @@ class _Cutter:
             cell = self._add(parent, len(some), g, a, z)
             near = far <= REACH
             if near.all() or reach >= innermost - _SHELL:
-                self._fill(cell, some[near], g, a)
+                self._fill(cell, some[near], g, a, z[near])
                 some = some[~near]
             middle = (len(some) + 1) // 2
             halves = some[middle:], some[:middle]
@@ -129,9 +129,8 @@ class _Cutter:
         turned = turn(g, self.tangent[some])
         return g, np.pi if whole else np.abs(turned).max(), turned
 
-    def _fill(self, cell: int, some: Ints, g: Floats, a: float) -> None:
-        """Makes chunks of points that are all near one anchor."""
-        z, _ = seen(a, self.distance[some], turn(g, self.tangent[some]))
+    def _fill(self, cell: int, some: Ints, g: Floats, a: float, z: Complexes) -> None:
+        """Makes chunks of points that are all near one anchor, around which they are at ``z``."""
         for part in _halved(_flat(z)):
             self._chunk(cell, some[part], g, a)
 
@@ -144,17 +143,17 @@ class _Cutter:
         self.placed += len(some)
 
     def _anchor(self, some: Ints, g: Floats, a: float) -> tuple[Floats, float, Complexes]:
-        """A frame closer to these points than the one given, if there is one."""
+        """The best of some frames, with the given one among them: no point is far from it."""
         h, radius = self.tangent[some], self.distance[some]
         turned = turn(g, h)
-        best = (*seen(a, radius, turned), g, a)
+        z, far = seen(a, radius, turned)
         middle = _direction(h[np.argsort(turned)[len(some) // 2]])
-        turned = turn(middle, h)
-        for tried in np.linspace(max(0, radius.min() - REACH), radius.max(), _ANCHORS):
-            z, far = seen(tried, radius, turned)
-            if far.max() < best[1].max():
-                best = z, far, middle, float(tried)
-        return best[2], best[3], best[0]
+        tried = np.linspace(max(0, radius.min() - REACH), radius.max(), _ANCHORS)
+        others, how_far = seen(tried[:, None], radius, turn(middle, h))
+        best = how_far.max(1).argmin()
+        if how_far[best].max() < far.max():
+            return middle, float(tried[best]), others[best]
+        return g, a, z
 
     def _add(self, parent: int, count: int, g: Floats, a: float, z: Complexes) -> int:
         self.cells.append((parent, self.placed, count, g, a, _circle(z)))

@@ -101,7 +101,7 @@ def _of_embedding(e: Embedding, title: str = "Embedding") -> Source:
     if not e.kind.hyperbolic:
         raise UserError(f"Expected a hyperbolic embedding; got {e!r}. Embed with hyperbolic nodes.")
     about = {"title": Path(str(e.config.get("source", title))).stem, "subtitle": _counted(e)}
-    entropy = None if e.kind.point else e.entropy().numpy()
+    entropy = None if e.kind.point else _entropy(e)
     h = None if e.hierarchy is None else e.hierarchy.direct
     parent = _parents(h)
     if e.dim == 2:
@@ -115,6 +115,14 @@ def _of_embedding(e: Embedding, title: str = "Embedding") -> Source:
         return Source(e.names, shown.tangent.numpy(), parent, scale, None, _true(entropy), about)
     shown, about["note"] = _projected(e.tangent.double())
     return Source(e.names, shown, parent, None, entropy, {}, about)
+
+
+def _entropy(e: Embedding) -> Floats:
+    """That of every node, which its scale decides; many nodes of a layout have the same."""
+    if e.scale.shape[1] > 1:
+        return e.entropy().numpy()
+    _, first, which = np.unique(e.scale.numpy(), return_index=True, return_inverse=True)
+    return e.entropy([e.names[i] for i in first.tolist()]).numpy()[which.ravel()]
 
 
 def _true(entropy: Floats | None) -> dict[str, Floats]:

@@ -58,7 +58,7 @@ export class Explorer {
     /** @type {number | null} levels shown below the selected node */
     this.depth = null;
     this.model = "poincare";
-    this.edges = this.data.count <= 300_000;
+    this.edges = true;
     /** @type {Set<number>} */
     this.hidden = new Set();
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
