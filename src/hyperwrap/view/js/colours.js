@@ -84,7 +84,7 @@ export function rgb(hex) {
 
 /** The colour at `t` in 0 … 1 of the ramp, less the end that the background swallows. */
 function ramp(/** @type {number} */ t, /** @type {boolean} */ dark) {
-  const place = (dark ? 0.16 + 0.84 * t : 0.9 * t) * (RAMP.length - 1);
+  const place = (dark ? 0.28 + 0.72 * t : 0.9 * t) * (RAMP.length - 1);
   const first = Math.min(Math.floor(place), RAMP.length - 2), rest = place - first;
   const [a, b] = [rgb(RAMP[first]), rgb(RAMP[first + 1])];
   return a.map((x, i) => Math.round(x + rest * (b[i] - x)));

@@ -14,6 +14,7 @@ import { SearchBox } from "./search.js";
 import { Tiles } from "./tiles.js";
 
 const FLIGHT = 700; // milliseconds
+const CROWD = 400; // points without a tree of which none is named
 const NARROW = 760; // pixels, as in the style
 const LOOKS = {
   light: { background: "#f2f3f7", disc: "#ffffff", rim: "#c3c8d6", edge: "#8d96ad", ink: "#1b2133", halo: "#ffffff", accent: "#3346c8" },
@@ -45,6 +46,7 @@ export class Explorer {
   /** @type {HTMLDialogElement} */ help;
   /** @type {Tiles | null} */ tiles = null;
   /** @type {string} the address that was written last */ hash = "";
+  drawn = false;
   linking = 0;
   saying = 0;
 
@@ -95,7 +97,7 @@ export class Explorer {
     this.status = el("p", { class: "hw-status", role: "status" });
     this.help = this.#help();
     this.view = el("div", { class: "hw-view" }, this.canvas, this.overCanvas);
-    this.stage = el("div", { class: "hw-stage" }, this.view, this.crumbs, this.#tools(), this.status, this.help);
+    this.stage = el(this.options.hash ? "main" : "section", { class: "hw-stage", "aria-label": "Picture" }, this.view, this.crumbs, this.#tools(), this.status, this.help);
     const note = about.note ? [el("p", { class: "hw-note" }, about.note)] : [];
     const side = el("aside", { class: "hw-side", "aria-label": "Search and details" },
       el("header", { class: "hw-title" }, el("h1", { dir: "auto" }, about.title ?? "hyperwrap"), el("p", {}, about.subtitle ?? `${count(data.count)} nodes`), ...note),
@@ -172,7 +174,9 @@ export class Explorer {
     this.scene.draw();
     const narrow = this.stage.clientWidth < NARROW;
     this.overlay.draw({ selected: this.selected, hovered: this.hovered, path: this.path, isHidden: (row) => this.colours[4 * row + 3] === 0,
-      limit: narrow ? 26 : 60 });
+      limit: !this.data.tree && this.scene.some > CROWD ? 0 : narrow ? 26 : 60 });
+    if (!this.drawn) performance.mark("first picture");
+    this.drawn = true;
     if (this.scene.dirty) this.request();
     clearTimeout(this.linking);
     if (this.options.hash) this.linking = setTimeout(() => this.#writeLink(), 400);
@@ -218,7 +222,7 @@ export class Explorer {
   #crumbs() {
     const { data } = this, rows = this.selected >= 0 ? [...(this.path)].reverse().concat(this.selected) : [];
     if (!rows.length) {
-      this.crumbs.replaceChildren(el("p", {}, "Drag to move, scroll to go deeper. Click on a node, or search."));
+      this.crumbs.replaceChildren(el("p", {}, `Drag to move, scroll to ${this.data.tree ? "go deeper" : "enlarge"}. Click on a ${this.data.tree ? "node" : "point"}, or search.`));
       return;
     }
     this.crumbs.replaceChildren(el("ol", {}, ...rows.map((row, i) => el("li", {},
