@@ -31,7 +31,7 @@ from hyperwrap.view import Explorer, serving
 from hyperwrap.view.server import File
 
 SIZE = 800
-ROUNDS = 1
+ROUNDS = 3
 FLAGS = """
     --headless --no-sandbox --disable-gpu --use-angle=swiftshader --enable-unsafe-swiftshader
     --disable-quic --no-first-run --disable-background-networking --disable-component-update

@@ -74,7 +74,7 @@ class Tab:
         driver.get("about:blank")
         driver.get_log("browser")
         driver.get(address)
-        self.until(lambda: self.run("return !!window.explorer"))
+        self.until(lambda: self.run("return !!window.explorer?.data"))
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)

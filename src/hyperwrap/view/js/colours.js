@@ -27,7 +27,7 @@ export function colourings(/** @type {any} */ data) {
   if (data.tree) found.set("branch", () => branches(data));
   if (data.tree) found.set("depth", () => numbers("depth", data.level));
   if (data.entropy) found.set("entropy", () => numbers("entropy", data.entropy));
-  found.set("radius", () => numbers("radius", Float32Array.from({ length: data.count }, (_, i) => data.radius(i))));
+  found.set("radius", () => numbers("radius", data.radii()));
   return found;
 }
 

@@ -1,7 +1,7 @@
 // WebGL2, as little of it as is needed.
 
 /**
- * @typedef {{made: WebGLProgram, at: (uniform: string) => WebGLUniformLocation | null, slot: (attribute: string) => number}} Program
+ * @typedef {{made: WebGLProgram, at: (uniform: string) => WebGLUniformLocation | null}} Program
  */
 
 /**
@@ -27,7 +27,7 @@ export function program(gl, vertex, fragment) {
     if (!known.has(name)) known.set(name, gl.getUniformLocation(made, name));
     return known.get(name) ?? null;
   };
-  return { made, at, slot: (/** @type {string} */ name) => gl.getAttribLocation(made, name) };
+  return { made, at };
 }
 
 /** @param {WebGL2RenderingContext} gl @param {ArrayBufferView} values */

@@ -35,13 +35,16 @@ export function size(model, x, y, q) {
   return model.round ? q : q / Math.hypot(1 - x * x + y * y, 2 * x * y);
 }
 
-export const GLSL = `
-vec2 picture(vec2 w, float q, int model) {
-  if (model == 0) return w;
-  if (model == 1) return 2.0 * w / (2.0 - q);
+/** The same on the GPU, for one of the models. @param {number} index */
+export const glsl = (index) => [`
+vec2 picture(vec2 w, float q) { return w; }
+float size(vec2 w, float q) { return q; }`, `
+vec2 picture(vec2 w, float q) { return 2.0 * w / (2.0 - q); }
+float size(vec2 w, float q) { return q; }`, `
+vec2 picture(vec2 w, float q) {
   vec2 p = vec2(1.0 + w.x, w.y), m = vec2(1.0 - w.x, w.y);
   return vec2(log(max(dot(p, p), 1e-30) / max(dot(m, m), 1e-30)), 2.0 * atan(2.0 * w.y, q)) / 3.14159265;
 }
-float size(vec2 w, float q, int model) {
-  return model == 2 ? q / max(length(vec2(1.0 - w.x * w.x + w.y * w.y, 2.0 * w.x * w.y)), 1e-12) : q;
-}`;
+float size(vec2 w, float q) {
+  return q / max(length(vec2(1.0 - w.x * w.x + w.y * w.y, 2.0 * w.x * w.y)), 1e-12);
+}`][index];

@@ -143,6 +143,15 @@ export class Pack {
     return polar(this.pose(row)).radius;
   }
 
+  /** The same of all nodes. */
+  radii() {
+    const { place } = this, frames = this.cells.frames.map(({ a }) => [Math.cosh(a / 2), Math.sinh(a / 2)]);
+    return Float32Array.from(this.chunk, (chunk, row) => {
+      const [cosh, sinh] = frames[chunk], x = place[2 * row], y = place[2 * row + 1];
+      return 2 * Math.asinh(Math.hypot(cosh * x + sinh, cosh * y) / Math.sqrt(1 - x * x - y * y));
+    });
+  }
+
   /** The logarithm of a node at the origin. @param {number} row */
   tangent(row) {
     const { radius, angle } = polar(this.pose(row));

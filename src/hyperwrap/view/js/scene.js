@@ -6,7 +6,8 @@
 import { Camera } from "./camera.js";
 import { MODELS, size } from "./models.js";
 import { apply, between, carrying, inverse, origin, seen, times, translation } from "./plane.js";
-import { EdgeList, Painter } from "./painter.js";
+import { Painter } from "./painter.js";
+import { along, Strips } from "./strips.js";
 
 /** @typedef {import("./plane.js").Isometry} Isometry */
 /** @typedef {import("./plane.js").Complex} Complex */
@@ -17,9 +18,7 @@ const LARGEST = 400; // magnification
 const DEEPER = 1.8; // how far a wheel goes, per e-fold
 const REACH = 12; // pixels from a point that still hit it
 const HUGE = 1e30; // of |α|² in float32
-/** Pieces of an edge, by its length in pixels. */
-const PIECES = [{ upTo: 12, segments: 3 }, { upTo: 40, segments: 6 }, { upTo: 160, segments: 12 }, { upTo: Infinity, segments: 26 }];
-const LEAST = 0.8; // pixels of an edge
+const LEAST = 1.5; // pixels of an edge
 
 /** @typedef {import("./painter.js").Theme} Theme */
 
@@ -170,10 +169,10 @@ export class Scene {
   draw() {
     this.#look();
     this.#choose();
-    const { frames, theme, model, ratio } = this, edges = this.edges && this.data.tree ? this.#edges() : [];
+    const { frames, theme, model, ratio } = this, edges = this.edges && this.data.tree ? this.#edges() : null;
     this.painter.draw({ frames, theme, model, ratio, edges, unit: this.unit * ratio, sizes: this.sizes.map((size) => size * ratio),
       rows: this.rows.subarray(0, this.some) });
-    this.drawn = { points: this.some, edges: edges.reduce((sum, { list }) => sum + list.count, 0) };
+    this.drawn = { points: this.some, edges: edges?.edges ?? 0 };
   }
 
   /** Sizes in pixels: at the rim, more in the middle, and more per doubling of the subtree. */
@@ -182,34 +181,33 @@ export class Scene {
     return [1.3, 1.2 + 4.3 * room, this.data.tree ? 0.3 + 0.15 * room : 0];
   }
 
-  /** The ends of the edges of the rows that are drawn, but for those too short to see. */
+  /** The edges of the rows that are drawn, but for those too short to see. */
   #edges() {
-    const { data, unit, model, colours } = this, lists = PIECES.map(({ segments }) => ({ segments, list: new EdgeList() }));
-    const ends = new Float64Array(8);
+    const { data, model, colours, theme } = this, unit = this.unit * this.ratio, strips = new Strips();
+    const a = { x: 0, y: 0, q: 0 }, b = { x: 0, y: 0, q: 0 }, stretch = model.round ? model.stretch(0, 0, 0) : 8;
     for (let i = 0; i < this.some; i++) {
       const row = this.rows[i], up = data.parent[row];
       if (up < 0 || !colours[4 * row + 3]) continue;
-      this.#end(row, ends, 0);
-      this.#end(up, ends, 4);
-      const [ax, ay, , aq, bx, by, , bq] = ends;
-      const chord = Math.hypot(ax / (1 + Math.sqrt(aq)) - bx / (1 + Math.sqrt(bq)), ay / (1 + Math.sqrt(aq)) - by / (1 + Math.sqrt(bq)));
-      const pixels = unit * chord * (model.round ? model.stretch(0, 0, 0) : 8);
+      this.#end(row, a);
+      this.#end(up, b);
+      const s = 1 + Math.sqrt(a.q), t = 1 + Math.sqrt(b.q), pixels = this.unit * stretch * Math.hypot(a.x / s - b.x / t, a.y / s - b.y / t);
       if (pixels < LEAST) continue;
-      lists[PIECES.findIndex(({ upTo }) => pixels < upTo)].list.add(ends, colours, 4 * row, Math.min(1, pixels / 6));
+      const pieces = pixels < 8 ? 2 : pixels < 40 ? 8 : pixels < 160 ? 18 : 32, [red, green, blue] = [0, 1, 2].map((k) =>
+        Math.round(255 * theme.edge[k] + theme.tint * (colours[4 * row + k] - 255 * theme.edge[k])));
+      strips.add(a, b, pieces, model, unit, this.ratio, red | (green << 8) | (blue << 16), theme.edge[3] * Math.min(1, pixels / 6));
     }
-    return lists;
+    return strips;
   }
 
-  /** A node in the Klein disc: x, y, 1 − |w|² in the Poincaré disc, 1 − |k|². */
-  #end(/** @type {number} */ row, /** @type {Float64Array} */ out, /** @type {number} */ at) {
+  /** A node in the Klein disc. @param {number} row @param {import("./strips.js").End} out */
+  #end(row, out) {
     const { views, data } = this, i = 4 * data.chunk[row], x = data.place[2 * row], y = data.place[2 * row + 1];
     const ar = views[i], ai = views[i + 1], br = views[i + 2], bi = views[i + 3];
     const nr = ar * x - ai * y + br, ni = ar * y + ai * x + bi, dr = br * x + bi * y + ar, di = br * y - bi * x - ai;
     const d = dr * dr + di * di, q = (1 - x * x - y * y) / d, s = 2 / ((2 - q) * d);
-    out[at] = s * (nr * dr + ni * di);
-    out[at + 1] = s * (ni * dr - nr * di);
-    out[at + 2] = q;
-    out[at + 3] = (q / (2 - q)) ** 2;
+    out.x = s * (nr * dr + ni * di);
+    out.y = s * (ni * dr - nr * di);
+    out.q = (q / (2 - q)) ** 2;
   }
 
   // --- places in the picture ----------------------------------------------------------------------------
@@ -307,16 +305,13 @@ export class Scene {
   }
 
   /** @param {Isometry} a @param {Isometry} b */
-  geodesic(a, b, segments = 24) {
-    const [p, q] = [a, b].map(klein), apart = (p.x - q.x) ** 2 + (p.y - q.y) ** 2;
-    const found = new Float64Array(2 * segments + 2);
-    for (let i = 0; i <= segments; i++) {
-      const t = 0.5 - 0.5 * Math.cos((Math.PI * i) / segments), s = 1 - t;
-      const m = Math.sqrt(s * s * p.q + t * t * q.q + s * t * (p.q + q.q + apart)), x = (s * p.x + t * q.x) / (1 + m), y = (s * p.y + t * q.y) / (1 + m);
-      const [u, v] = this.model.to(x, y, (2 * m) / (1 + m));
+  geodesic(a, b, pieces = 32) {
+    const found = new Float64Array(2 * pieces + 2);
+    along(klein(a), klein(b), pieces, (x, y, q, i) => {
+      const [u, v] = this.model.to(x, y, q);
       found[2 * i] = this.width / 2 + u * this.unit;
       found[2 * i + 1] = this.height / 2 - v * this.unit;
-    }
+    });
     return found;
   }
 
