@@ -6,7 +6,8 @@ axis. Laws of the fit have Σ of a condition number of about 10, or equal to its
 the Fréchet mean is that of the law with the full Σ. The regression has one covariate, 50 or 500
 standard normal draws, a slope of length 1.5 and errors of Σ = .25·I.
 
-    python benchmarks/calibration.py -o DIR [--sets 1000] [--null-sets 4000] [--seed 0]
+    python benchmarks/calibration.py regions -o DIR [--sets 1000] [--seed 0]
+    python benchmarks/calibration.py tests -o DIR [--sets 4000] [--seed 0]
 """
 
 import argparse
@@ -129,36 +130,45 @@ REJECTION = {
 }
 
 
-def measured(kind: str, cases: dict[str, Case], sizes: list[int], sets: int) -> Iterator[Row]:
+KINDS = {
+    "regions": (
+        COVERAGE,
+        (50, 500),
+        "The share of {:,} simulated data sets in which the region of level 95 % holds the truth; "
+        "its standard error is {:.1%}.",
+    ),
+    "tests": (
+        REJECTION,
+        (50,),
+        "The share of {:,} data sets under the null hypothesis in which the test at 5 % rejects; "
+        "its standard error is {:.1%}.",
+    ),
+}
+
+
+def measured(cases: dict[str, Case], sizes: tuple[int, ...], sets: int) -> Iterator[Row]:
     for n, radius, size in product((2, 5), (0.0, 5.0), sizes):
-        name = f"{kind}: H{'²⁵'[n > 2]}, R = {radius:.0f}, {size} points"
+        name = f"H{'²⁵'[n > 2]}, R = {radius:.0f}, {size} points"
         for column, case in cases.items():
             counts = [min(TOGETHER, sets - i) for i in range(0, sets, TOGETHER)]
             share = sum(case(n, radius, size, count).sum().item() for count in counts) / sets
-            print(f"{name:40} {column:25} {share:.4f}", flush=True)
+            print(f"{name:30} {column:25} {share:.4f}", flush=True)
             yield Row(name, column, share, seeds=sets)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("kind", choices=KINDS)
     parser.add_argument("-o", "--output", required=True)
     parser.add_argument("--sets", type=int, default=1000)
-    parser.add_argument("--null-sets", type=int, default=4000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    config = {"sets": given.sets, "null_sets": given.null_sets, "seed": given.seed}
-    run = Run(given.output, "python benchmarks/calibration.py", config)
+    config = {"sets": given.sets, "seed": given.seed}
+    run = Run(given.output, f"python benchmarks/calibration.py {given.kind}", config)
     torch.manual_seed(given.seed)
-    rows = [*measured("covers", COVERAGE, [50, 500], given.sets)]
-    rows += measured("rejects", REJECTION, [50], given.null_sets)
-    errors = [100 * (0.05 * 0.95 / sets) ** 0.5 for sets in (given.sets, given.null_sets)]
-    remark = (
-        f"*covers*: the share of {given.sets:,} simulated data sets in which the region of level "
-        f"95 % holds the truth; standard error {errors[0]:.2g} %. *rejects*: the share of "
-        f"{given.null_sets:,} data sets under the null hypothesis in which the test at 5 % rejects; "
-        f"standard error {errors[1]:.2g} %."
-    )
-    run.finish(rows, remark)
+    cases, sizes, remark = KINDS[given.kind]
+    rows = list(measured(cases, sizes, given.sets))
+    run.finish(rows, remark.format(given.sets, (0.05 * 0.95 / given.sets) ** 0.5))
 
 
 if __name__ == "__main__":
