@@ -29,7 +29,7 @@ from hyperwrap.stats import (
     mmd_test,
 )
 
-LEVEL, SIMULATIONS = 0.95, 39
+LEVEL, SIMULATIONS = 0.95, 19
 TOGETHER = 100  # data sets in one call, which share the random splits of a test
 Law = hw.WrappedNormal
 Case = Callable[[int, float, int, int], Tensor]

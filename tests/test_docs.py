@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
         "docs/guide/hierarchy.md",
         pytest.param("docs/guide/cells.md", marks=pytest.mark.slow),
         pytest.param("docs/guide/distributions.md", marks=pytest.mark.slow),
+        pytest.param("docs/guide/statistics.md", marks=pytest.mark.slow),
         "docs/guide/vae.md",
         pytest.param("docs/gallery.md", marks=pytest.mark.slow),
     ],

@@ -17,6 +17,7 @@ from hyperwrap.errors import needs_extra
 with needs_extra("plot"):
     import matplotlib  # noqa: F401
 
+from hyperwrap.plot.diagnosis import diagnosis
 from hyperwrap.plot.geometry import CHARTS, Chart, axes, geodesic, way
 from hyperwrap.plot.graphs import embedding, labels, tree
 from hyperwrap.plot.laws import density
@@ -32,6 +33,7 @@ __all__ = [
     "Chart",
     "axes",
     "density",
+    "diagnosis",
     "embedding",
     "geodesic",
     "interpolation",

@@ -1,6 +1,7 @@
 """Statistics on hyperbolic space: points in, estimates with errors out."""
 
 from hyperwrap.stats.density import kernel_density
+from hyperwrap.stats.diagnosis import Diagnosis, diagnose
 from hyperwrap.stats.frechet import FrechetRegression, frechet_regression
 from hyperwrap.stats.geometry import (
     ball_volume,
@@ -23,12 +24,14 @@ from hyperwrap.stats.significance import Significance
 from hyperwrap.stats.two_sample import energy_test, location_test, mmd_test
 
 __all__ = [
+    "Diagnosis",
     "FrechetRegression",
     "GeodesicRegression",
     "MeanEstimate",
     "Projection",
     "Significance",
     "ball_volume",
+    "diagnose",
     "energy_test",
     "estimate_mean",
     "frechet_mean",

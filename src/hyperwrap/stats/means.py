@@ -30,8 +30,6 @@ __all__ = [
     "geometric_median",
 ]
 
-_NUMBERS_AT_ONCE = 2**24
-
 
 def frechet_mean(points: Tensor, weights: Tensor | None = None, *, c: Curvature = 1.0) -> Tensor:
     """The point with the least weighted mean of squared distances, ``(N, *batch, n+1) → (*batch,
@@ -189,7 +187,7 @@ class MeanEstimate:
 
     def _statistic(self, loc: Tensor, level: float) -> Tensor:
         u, sample = seen_from_candidates(loc, self._sample, self._c, level)
-        return _hotelling(u, sample.share, sample.total)
+        return _hotelling(*_moments(u, sample.share), sample.total)
 
     @cached_property
     def _seen(self) -> Tensor:
@@ -198,30 +196,34 @@ class MeanEstimate:
     def _resampled(self, resamples: int, generator: torch.Generator) -> Tensor:
         """``T²`` of resampled points at the mean of all, ``(resamples, *batch)``."""
         u, size = self._seen, self._sample.size
-        at_once = max(_NUMBERS_AT_ONCE // u.numel(), 1)
-        counts = torch.stack([
-            torch.bincount(torch.randint(size, (size,), generator=generator), minlength=size)
-            for _ in range(resamples)
-        ]).to(u)  # fmt: skip
-        shares = counts.view(resamples, *[1] * (u.dim() - 2), size) / size
-        total = u.new_tensor(size)
-        return torch.cat([_hotelling(u, part, total) for part in shares.split(at_once)])
+        drawn = torch.randint(size, (resamples, size), generator=generator)
+        once = torch.ones(1, dtype=u.dtype).expand_as(drawn)
+        counts = (
+            torch.zeros(resamples, size, dtype=u.dtype).scatter_add_(1, drawn, once).to(u.device)
+        )
+        share = counts.view(resamples, *[1] * (u.dim() - 2), size) / size
+        return _hotelling(*_moments(u, share), u.new_tensor(size))
 
 
-def _hotelling(u: Tensor, share: Tensor, total: Tensor) -> Tensor:
+def _moments(u: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and second moment, ``(*batch, N, n), (..., N) → (..., n), (..., n, n)``."""
+    n = u.shape[-1]
+    both = torch.cat([u, (u.unsqueeze(-1) * u.unsqueeze(-2)).flatten(-2)], -1)
+    mean, square = torch.einsum("...i,...ij->...j", share, both).split([n, n * n], -1)
+    return mean, square.unflatten(-1, (n, n))
+
+
+def _covariance(mean: Tensor, square: Tensor, total: Tensor) -> Tensor:
+    """With ``N − 1``."""
+    spread = square - mean.unsqueeze(-1) * mean.unsqueeze(-2)
+    return spread * (total / (total - 1))[..., None, None]
+
+
+def _hotelling(mean: Tensor, square: Tensor, total: Tensor) -> Tensor:
     """``N·ūᵀS⁻¹ū``, infinite where the points do not span the space."""
-    mean, spread = _moments(u, share, total)
-    root_spread, info = torch.linalg.cholesky_ex(spread)
+    root_spread, info = torch.linalg.cholesky_ex(_covariance(mean, square, total))
     along = torch.linalg.solve_triangular(root_spread, mean.unsqueeze(-1), upper=False)
     return torch.where(info == 0, total * along.square().sum((-2, -1)), torch.inf)
-
-
-def _moments(u: Tensor, share: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean, and the covariance with ``N − 1``."""
-    mean = (share.unsqueeze(-2) @ u).squeeze(-2)
-    away = u - mean.unsqueeze(-2)
-    spread = (away * share.unsqueeze(-1)).mT @ away
-    return mean, spread * (total / (total - 1))[..., None, None]
 
 
 def estimate_mean(
@@ -250,7 +252,7 @@ def estimate_mean(
     with torch.no_grad():
         centre = frechet_centre(sample)
         u = seen_from(centre, sample)
-        _, spread = _moments(u, sample.share, sample.total)
+        spread = _covariance(*_moments(u, sample.share), sample.total)
         inverse = torch.linalg.inv(squared_distances(sample)(centre, u).hessian)
         covariance = inverse @ spread @ inverse / sample.total[..., None, None]
         return MeanEstimate(

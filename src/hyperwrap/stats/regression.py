@@ -223,8 +223,8 @@ def _size(now: _State, weight: Tensor) -> Tensor:
 def _step(now: _State, weight: Tensor, at: Tensor) -> Tensor:
     """Of Gauss and Newton: how to move ``μ``, then each ``vₖ``, ``(*batch, 1 + p, n)``."""
     jacobian = _jacobian(now.v, at)
-    downhill = (jacobian.mT @ (weight.unsqueeze(-1) * now.error).unsqueeze(-1)).sum(-3)
-    step = torch.linalg.solve(_hessian(now, jacobian, weight), downhill).squeeze(-1)
+    pull = (weight.unsqueeze(-1) * now.error).unsqueeze(-1)
+    step = torch.linalg.solve(_hessian(now, jacobian, weight), _summed(jacobian, pull)).squeeze(-1)
     return step.unflatten(-1, (-1, now.v.shape[-1]))
 
 
@@ -273,7 +273,12 @@ def _jacobian(v: Tensor, at: Tensor) -> Tensor:
 def _hessian(now: _State, jacobian: Tensor, weight: Tensor) -> Tensor:
     """Of half the sum of squares, without the part that is 0 in the mean."""
     bend = weight[..., None, None] * distance_hessian(now.error)
-    return (jacobian.mT @ bend @ jacobian).sum(-3)
+    return _summed(jacobian, bend @ jacobian)
+
+
+def _summed(a: Tensor, b: Tensor) -> Tensor:
+    """``Σᵢ aᵢᵀbᵢ``, ``(*batch, N, n, p), (*batch, N, n, q) → (*batch, p, q)``."""
+    return a.flatten(-3, -2).mT @ b.flatten(-3, -2)
 
 
 def _result(
@@ -303,7 +308,7 @@ def _covariances(found: _State, at: Tensor, degrees: int) -> Tensor:
     jacobian = _jacobian(found.v, at)
     spread = (found.error.mT @ found.error / degrees).unsqueeze(-3)
     inverse = torch.linalg.inv(_hessian(found, jacobian, torch.ones_like(found.v[..., 0])))
-    covariance = inverse @ (jacobian.mT @ spread @ jacobian).sum(-3) @ inverse
+    covariance = inverse @ _summed(jacobian, spread @ jacobian) @ inverse
     p, n = at.shape[-1] + 1, found.v.shape[-1]
     return (
         covariance.unflatten(-1, (p, n))
