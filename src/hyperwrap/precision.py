@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import reduce, wraps
-from typing import ParamSpec
+from typing import Generic, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor  # pyright: ignore
 from torch.autograd import forward_ad
 
 __all__ = [
+    "Lookup",
     "at_least_float32",
     "autocast_on",
     "in_float64",
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 _P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -60,6 +62,31 @@ def in_float64(f: Callable[_P, Tensor]) -> Callable[_P, Tensor]:
 
 def _widened(a: object) -> object:
     return wide(a) if isinstance(a, Tensor) else a
+
+
+class Lookup(Generic[_T]):
+    """What ``find`` reads in a tensor, read again when the tensor was changed in place.
+
+    ``unknown`` while a function is compiled, since values cannot be read then, and where gradients
+    are wanted.
+    """
+
+    def __init__(self, tensor: Tensor, find: Callable[[Tensor], _T], unknown: _T) -> None:
+        self._tensor, self._find, self._unknown = tensor, find, unknown
+        self._version, self._found = _version(tensor), find(tensor)
+
+    def __call__(self) -> _T:
+        if torch.compiler.is_compiling() or self._tensor.requires_grad:
+            return self._unknown
+        version = _version(self._tensor)
+        if version is None or version != self._version:
+            self._version, self._found = version, self._find(self._tensor)
+        return self._found
+
+
+def _version(x: Tensor) -> int | None:
+    """Goes up with every change in place; tensors made in inference mode have none."""
+    return None if x.is_inference() else x._version
 
 
 def transformed(*tensors: Tensor) -> bool:

@@ -11,6 +11,7 @@ A leaf class says only how its base law draws and scores.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from torch.distributions.utils import lazy_property
 from hyperwrap import lorentz
 from hyperwrap.constraints import Hyperboloid, hyperboloid, overflow_radius, wider
 from hyperwrap.curvature import Curvature, require_positive
-from hyperwrap.precision import at_least_float32, traced, wide
+from hyperwrap.precision import Lookup, at_least_float32, traced, wide
 from hyperwrap.special import log_sinhc_sqrt, squared_norm
 
 __all__ = ["WrappedDistribution"]
@@ -95,12 +96,19 @@ class WrappedDistribution(Distribution, ABC):
         if self._checks(given):
             require_positive(c)
             _require_centre(form, given, c)
-        self._at_origin = is_constant(given) and not given[-n:].any()
+        self._seen_at_origin = None
+        if is_constant(given):
+            self._seen_at_origin = Lookup(self._centre, partial(_is_origin, n), unknown=False)
 
     @property
     def _centre(self) -> Tensor:
         """The centre in the form that it was given in."""
         return getattr(self, self._form)
+
+    @property
+    def _at_origin(self) -> bool:
+        """Whether the centre is known to be the origin, for the whole batch."""
+        return self._seen_at_origin is not None and self._seen_at_origin()
 
     def _checks(self, *tensors: Tensor) -> bool:
         return bool(self._validate_args) and not traced(*tensors)
@@ -237,6 +245,10 @@ def expanded(x: Tensor, shape: Sequence[int]) -> Tensor:
 def is_constant(x: Tensor) -> bool:
     """Whether ``x`` is one vector for the whole batch that can be looked at once and for all."""
     return x.dim() <= 1 and not x.requires_grad and not traced(x)
+
+
+def _is_origin(n: int, centre: Tensor) -> bool:
+    return not centre[..., -n:].any()
 
 
 def require_centre(loc: Tensor | None, tangent: Tensor | None) -> tuple[str, Tensor, int]:

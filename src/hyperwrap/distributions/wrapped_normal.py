@@ -24,7 +24,7 @@ from hyperwrap.distributions.fitting import CovarianceShape, Fit, fit_wrapped_no
 from hyperwrap.distributions.radial import mean_log_sinhc
 from hyperwrap.distributions.radii import Chi
 from hyperwrap.distributions.regions import CentralDistribution
-from hyperwrap.precision import at_least_float32, wide
+from hyperwrap.precision import Lookup, at_least_float32, wide
 from hyperwrap.special import squared_norm
 
 __all__ = ["WrappedNormal"]
@@ -96,23 +96,15 @@ class WrappedNormal(CentralDistribution):
         if self._checks(given):
             sigma.require_valid(form, given)
         self._sigma = sigma.sigma_from(form, given)
-        self._radial = self._is_radial(form, given)
         self._show(form, given)
+        self._seen_scale = None
+        if form == "scale" and is_constant(given) and isinstance(c, float | int):
+            self._seen_scale = Lookup(given, _one_scale, unknown=None)
 
-    def _is_radial(self, form: str, given: Tensor) -> float | None:
-        """The one σ of a fixed ``G(μ₀, σ²I)``, such as the prior of a VAE, else None.
-
-        Looked up once: whoever changes such a ``scale`` in place has to make a new law.
-        """
-        if (
-            self._at_origin
-            and form == "scale"
-            and is_constant(given)
-            and isinstance(self.c, float | int)
-        ):
-            first, *others = given.tolist()
-            return first if all(s == first for s in others) else None
-        return None
+    @property
+    def _radial(self) -> float | None:
+        """The one σ of a fixed ``G(μ₀, σ²I)``, such as the prior of a VAE, else None."""
+        return self._seen_scale() if self._seen_scale is not None and self._at_origin else None
 
     def _show(self, form: str, given: Tensor) -> None:
         """Makes the form of Σ that was given an attribute, in the full batch shape."""
@@ -127,7 +119,8 @@ class WrappedNormal(CentralDistribution):
         new = cast(WrappedNormal, self._get_checked_instance(WrappedNormal, _instance))
         new._place(self._form, self._centre, Size(batch_shape), self.c, validate_args=False)
         new._validate_args = self._validate_args
-        new._sigma, new._radial = self._sigma, self._radial
+        new._sigma, new._seen_scale = self._sigma, self._seen_scale
+        new._seen_at_origin = self._seen_at_origin
         new._show(self._sigma_form, getattr(self, self._sigma_form))
         return new
 
@@ -297,6 +290,11 @@ class WrappedNormal(CentralDistribution):
     def _noise_log_prob(self, noise: Tensor) -> Tensor:
         constant = self.n / 2 * log(2 * pi)
         return -0.5 * squared_norm(noise) - (self._sigma.log_det_root(noise.dtype) + constant)
+
+
+def _one_scale(scale: Tensor) -> float | None:
+    first, *others = scale.tolist()
+    return first if all(s == first for s in others) else None
 
 
 def _standard_normal(shape: Size, like: Tensor) -> Tensor:

@@ -1,0 +1,117 @@
+"""What the guide promises, each with the case in which it once did not hold."""
+
+import copy
+from typing import Any
+
+import pytest
+import reference as ref
+import torch
+from registry import for_each
+from torch import Tensor
+
+import hyperwrap as hw
+
+WIDE = torch.float64
+
+
+# --- points ---------------------------------------------------------------------------------------
+
+
+@for_each(radius=[0.1, 2.0, 10.0, 40.0], c=[0.3, 1.0, 4.0], n=[2, 20])
+def test_float32_points_are_points_in_float64_too(radius: float, c: float, n: int) -> None:
+    h = torch.randn(100, n)
+    points = hw.lorentz.exp0(h / h.norm(dim=-1, keepdim=True) * radius, c=c)
+    law = hw.WrappedNormal(hw.lorentz.origin(n, c=c, dtype=WIDE), 1.0, c=c)
+    assert law.support.check(points.double()).all()
+    assert law.log_prob(torch.from_numpy(points.double().numpy())).isfinite().all()
+
+
+def test_a_message_shows_two_numbers_that_differ() -> None:
+    point = torch.tensor([4.7312, 0.0, 0.0], dtype=WIDE)
+    point[1] = (point[0] ** 2 * (1 + 1e-5) - 1).sqrt()
+    message = r"time part 4\.73122\); got 4\.7312\. To make a point of its space part"
+    with pytest.raises(ValueError, match=message):
+        hw.WrappedNormal(point, 1.0)
+
+
+# --- parameters changed in place ------------------------------------------------------------------
+
+
+def _prior(kind: str) -> tuple[hw.WrappedNormal, Tensor, Tensor]:
+    scale, loc = torch.tensor([2.0, 2.0]), hw.lorentz.origin(2)
+    law = hw.WrappedNormal(loc, scale)
+    made = {
+        "as it is": lambda: law,
+        "expanded": lambda: law.expand([3]),
+        "from one σ": lambda: hw.WrappedNormal(loc, scale[:1]),
+        "by its tangent vector": lambda: hw.WrappedNormal(tangent=loc[1:], scale=scale),
+    }
+    return made[kind](), loc, scale
+
+
+KINDS = ["as it is", "expanded", "from one σ", "by its tangent vector"]
+
+
+@for_each(kind=KINDS, scale=[(0.5, 0.5), (0.5, 0.3)], used=[False, True])
+def test_a_scale_changed_in_place_is_the_scale(kind: str, scale: Any, used: bool) -> None:
+    law, _, given = _prior(kind)
+    z = hw.lorentz.exp0(torch.randn(5, *law.batch_shape, 2))
+    if used:
+        law.log_prob(z)
+    given.copy_(torch.tensor(scale))
+    now = torch.tensor(scale[0] if kind == "from one σ" else scale)
+    fresh = hw.WrappedNormal(tangent=torch.zeros(2), scale=now)
+    torch.testing.assert_close(law.log_prob(z), fresh.log_prob(z).expand(5, *law.batch_shape))
+    posterior = hw.WrappedNormal(tangent=torch.ones(2), scale=torch.full((2,), 0.1))
+    z, _, log_p = posterior.rsample_against(law.expand([]) if not law.batch_shape else fresh)
+    torch.testing.assert_close(log_p, fresh.log_prob(z), rtol=1e-5, atol=1e-5)
+
+
+@for_each(kind=KINDS)
+def test_a_centre_moved_in_place_is_the_centre(kind: str) -> None:
+    law, loc, _ = _prior(kind)
+    z, h = hw.lorentz.exp0(torch.randn(5, *law.batch_shape, 2)), torch.tensor([0.5, 1.0])
+    law.log_prob(z)
+    (loc.copy_(hw.lorentz.exp0(h)) if law._form == "loc" else loc[1:].copy_(h))
+    fresh = hw.WrappedNormal(tangent=h, scale=2.0)
+    torch.testing.assert_close(law.log_prob(z), fresh.log_prob(z), rtol=1e-5, atol=1e-5)
+
+
+def test_a_copy_of_a_law_has_parameters_of_its_own() -> None:
+    law, _, scale = _prior("as it is")
+    other, z = copy.deepcopy(law), hw.lorentz.origin(2)
+    other.scale.fill_(0.5)
+    assert law.log_prob(z) == hw.WrappedNormal(hw.lorentz.origin(2), scale).log_prob(z)
+    assert other.log_prob(z) == hw.WrappedNormal(hw.lorentz.origin(2), 0.5).log_prob(z)
+
+
+def test_a_prior_whose_scale_is_learned_later_gets_gradients() -> None:
+    law, _, scale = _prior("as it is")
+    scale.requires_grad_()
+    law.log_prob(hw.lorentz.exp0(torch.ones(2))).backward()
+    assert scale.grad is not None
+    assert scale.grad.abs().min() > 0
+
+
+# --- curvature ------------------------------------------------------------------------------------
+
+
+@for_each(c=[0.5, 2.0, 3.0, 4.0], at=["loc", "tangent", "origin"])
+def test_log_prob_is_exact_for_the_coordinates_at_every_curvature(c: float, at: str) -> None:
+    h = torch.randn(3, dtype=WIDE)
+    h, scale = h * 30 / h.norm() / c**0.5, torch.tensor([0.3, 0.5, 0.2], dtype=WIDE) / c**0.5
+    near = hw.WrappedNormal(tangent=h, scale=scale, c=c)
+    law = {
+        "loc": lambda: hw.WrappedNormal(hw.lorentz.exp0(h, c=c), scale, c=c),
+        "tangent": lambda: near,
+        "origin": lambda: hw.WrappedNormal(tangent=0 * h, scale=scale, c=c),
+    }[at]()
+    z = near.sample((10,))
+    if at == "loc":
+        mu = ref.exactly(law.loc[1:])
+    else:
+        length = ref.mp.sqrt(c) * ref.length(tangent := ref.exactly(law.tangent))
+        mu = [ref.sinhc(length) * x for x in tangent]
+    base = ref.normal_diagonal(scale)
+    exact = [ref.log_prob(ref.exactly(row[1:]), mu, base, ref.mp.mpf(c)) for row in z]
+    torch.testing.assert_close(law.log_prob(z), ref.as_tensor(exact), rtol=1e-12, atol=1e-12)
