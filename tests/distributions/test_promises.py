@@ -8,6 +8,18 @@ import reference as ref
 import torch
 from registry import for_each
 from torch import Tensor
+from torch.distributions import (
+    Bernoulli,
+    Beta,
+    Distribution,
+    Exponential,
+    Gamma,
+    Independent,
+    Laplace,
+    LogNormal,
+    Poisson,
+    Uniform,
+)
 
 import hyperwrap as hw
 
@@ -115,3 +127,50 @@ def test_log_prob_is_exact_for_the_coordinates_at_every_curvature(c: float, at: 
     base = ref.normal_diagonal(scale)
     exact = [ref.log_prob(ref.exactly(row[1:]), mu, base, ref.mp.mpf(c)) for row in z]
     torch.testing.assert_close(law.log_prob(z), ref.as_tensor(exact), rtol=1e-12, atol=1e-12)
+
+
+# --- base laws ------------------------------------------------------------------------------------
+
+ONES = torch.ones(3)
+BOUNDED: dict[str, Distribution] = {
+    "gamma": Gamma(0.3 * ONES, ONES),
+    "beta": Beta(0.7 * ONES, ONES),
+    "exponential": Exponential(ONES),
+    "lognormal": LogNormal(0 * ONES, 0.5 * ONES),
+    "uniform": Uniform(-ONES, ONES),
+}
+
+
+@for_each(name=list(BOUNDED), radius=[0.0, 1.0, 5.0])
+def test_a_bounded_base_scores_its_own_samples(name: str, radius: float) -> None:
+    h = torch.tensor([radius, 0.0, 0.0])
+    law = hw.Wrapped(Independent(BOUNDED[name], 1), tangent=h)
+    z = law.sample((1000,))
+    assert law.support.check(z).all()
+    assert not law.log_prob(z).isnan().any()
+    assert not law.log_prob(z.double()).isnan().any()
+
+
+@for_each(name=list(BOUNDED), radius=[0.0, 1.0, 5.0])
+def test_the_support_says_what_log_prob_does(name: str, radius: float) -> None:
+    law = hw.Wrapped(
+        Independent(BOUNDED[name], 1), tangent=torch.tensor([radius, 0.0, 0.0]), validate_args=True
+    )
+    v = torch.randn(50, 3)
+    z = hw.lorentz.wrap(law.loc, v)
+    inside = law.base.support.check(v)  # pyright: ignore
+    assert torch.equal(law.support.check(z), inside)
+    law.log_prob(z[inside])
+    with pytest.raises(ValueError, match="image of the support of the base law"):
+        law.log_prob(z)
+
+
+@for_each(base=[Poisson(ONES), Bernoulli(ONES / 2)])
+def test_a_discrete_base_is_refused(base: Distribution) -> None:
+    with pytest.raises(ValueError, match="Expected `base` with a density; got a discrete law"):
+        hw.Wrapped(Independent(base, 1), hw.lorentz.origin(3))
+
+
+def test_the_support_of_an_unbounded_base_is_the_hyperboloid() -> None:
+    law = hw.Wrapped(Independent(Laplace(0 * ONES, ONES), 1), hw.lorentz.origin(3))
+    assert repr(law.support) == "Hyperboloid(c=1.0)"

@@ -1,12 +1,13 @@
 """Any law on ``R^n``, wrapped onto hyperbolic space (end of §3.2)."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Size, Tensor
-from torch.distributions import Distribution, Independent, MultivariateNormal
+from torch.distributions import Distribution, Independent, MultivariateNormal, constraints
 
+from hyperwrap.constraints import Hyperboloid
 from hyperwrap.curvature import Curvature, root
 from hyperwrap.distributions.base import (
     WrappedDistribution,
@@ -17,6 +18,39 @@ from hyperwrap.distributions.radial import mean_log_sinhc, mean_log_sinhc_produc
 from hyperwrap.precision import wide
 
 __all__ = ["Wrapped"]
+
+
+_ROUNDING = 8  # how many units ``e^R·eps`` rounding may have moved a point
+
+
+class _Image(Hyperboloid):
+    """What the support of a bounded base law is carried to."""
+
+    def __init__(self, law: "Wrapped") -> None:
+        super().__init__(law.c)
+        self._law = law
+
+    def check(self, value: Tensor) -> Tensor:
+        v = self._law._noise(self._law._unwrap(wide(value)))
+        return super().check(value) & self._law.base.support.check(v)  # pyright: ignore
+
+    def __repr__(self) -> str:
+        return f"Image({self._law.base.support}, c={self.c})"
+
+
+def _is_all(support: Any) -> bool:
+    return support is None or _scalar(support) in (constraints.real, constraints.real_vector)
+
+
+def _scalar(support: Any) -> Any:
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    return support
+
+
+def _bounds(support: Any) -> tuple[Any, Any]:
+    scalar = _scalar(support)
+    return getattr(scalar, "lower_bound", None), getattr(scalar, "upper_bound", None)
 
 
 class Wrapped(WrappedDistribution):
@@ -52,9 +86,44 @@ class Wrapped(WrappedDistribution):
                 f"Expected `base` over vectors of length {n}, as `{at}` is in H^{n}; "
                 f"got event_shape {tuple(base.event_shape)}{hint}."
             )
+        if base.support is not None and base.support.is_discrete:
+            raise ValueError(
+                f"Expected `base` with a density; got a discrete law, {type(base).__name__}."
+            )
         batch_shape = broadcast_batch(c, base=base.batch_shape, **{at: centre.shape[:-1]})
         self.base = base if base.batch_shape == batch_shape else base.expand(batch_shape)
         self._place(at, centre, batch_shape, c, validate_args)
+
+    @constraints.dependent_property(is_discrete=False, event_dim=1)
+    def support(self) -> Hyperboloid:  # pyright: ignore
+        """The hyperboloid, or of a bounded base law the part that it is carried to."""
+        if _is_all(self.base.support):
+            return Hyperboloid(self.c)
+        return _Image(self)
+
+    def _check_value(self, value: Tensor) -> None:
+        super()._check_value(value)
+        if self._validate_args and self._checks(value):
+            inside = self.support.check(value)
+            if not inside.all():
+                raise ValueError(
+                    f"Expected `value` in the image of the support of the base law, "
+                    f"{self.base.support}; got {int((~inside).sum())} points outside of it."
+                )
+
+    def _unwrap(self, value: Tensor) -> Tensor:
+        """Where rounding has carried the coordinates of a sample past a bound, it is taken back."""
+        v = super()._unwrap(value)
+        low, high = _bounds(self.base.support)
+        if low is None and high is None:
+            return v
+        unit = _ROUNDING * torch.finfo(self._centre.dtype).eps * wide(self.loc[..., :1])
+        slack = unit * (1 + root(self.c, v) * v.abs().amax(-1, keepdim=True))
+        for bound, side in ((low, 1), (high, -1)):
+            if bound is not None:
+                past = side * (v - bound)
+                v = torch.where((past <= 0) & (past > -slack), bound + side * slack, v)
+        return v
 
     @property
     def has_rsample(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
