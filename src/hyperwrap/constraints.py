@@ -113,7 +113,10 @@ class ExpOrigin(Transform):
         return ExpOrigin(self.c, cache_size=cache_size)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ExpOrigin) and bool(torch.as_tensor(self.c == other.c).all())
+        if not isinstance(other, ExpOrigin):
+            return False
+        ours, theirs = (torch.as_tensor(c).double().cpu() for c in (self.c, other.c))
+        return torch.equal(ours, theirs)
 
     def __repr__(self) -> str:
         return f"ExpOrigin(c={self.c})"

@@ -97,9 +97,12 @@ def transformed(*tensors: Tensor) -> bool:
 
 
 def traced(*tensors: Tensor) -> bool:
-    """Whether values cannot be read: compiled, transformed, or captured in a CUDA graph."""
+    """Whether values cannot be read: compiled, transformed, on the meta device, or captured in a
+    CUDA graph.
+    """
     return (
         torch.compiler.is_compiling()
         or transformed(*tensors)
+        or any(t.is_meta for t in tensors)
         or (any(t.is_cuda for t in tensors) and torch.cuda.is_current_stream_capturing())
     )

@@ -19,9 +19,11 @@ from torch.distributions import (
     LogNormal,
     Poisson,
     Uniform,
+    kl_divergence,
 )
 
 import hyperwrap as hw
+from hyperwrap.constraints import ExpOrigin
 
 WIDE = torch.float64
 
@@ -174,3 +176,83 @@ def test_a_discrete_base_is_refused(base: Distribution) -> None:
 def test_the_support_of_an_unbounded_base_is_the_hyperboloid() -> None:
     law = hw.Wrapped(Independent(Laplace(0 * ONES, ONES), 1), hw.lorentz.origin(3))
     assert repr(law.support) == "Hyperboloid(c=1.0)"
+
+
+# --- what torch's own laws do ---------------------------------------------------------------------
+
+
+def _laws() -> dict[str, Any]:
+    h = torch.zeros(2, 3)
+    base = Independent(Laplace(h, torch.ones(2, 3)), 1)
+    return {
+        "diagonal": hw.WrappedNormal(tangent=h, scale=torch.tensor([0.1, 0.2, 0.3])),
+        "full": hw.WrappedNormal(
+            tangent=h, covariance_matrix=torch.diag(torch.tensor([1.0, 4, 9]))
+        ),
+        "curved": hw.WrappedNormal(tangent=h, scale=0.5, c=torch.tensor([1.0, 2.0])),
+        "wrapped": hw.Wrapped(base, tangent=h),
+    }
+
+
+@for_each(name=["diagonal", "full", "curved", "wrapped"])
+def test_the_variance_is_the_mean_squared_distance(name: str) -> None:
+    law = _laws()[name]
+    square = hw.lorentz.dist(law.sample((20_000,)), law.mean, c=law.c).square()
+    assert law.variance.shape == law.batch_shape
+    assert ((square.mean(0) - law.variance).abs() < 5 * square.std(0) / 20_000**0.5).all()
+    torch.testing.assert_close(law.stddev, law.variance.sqrt())
+
+
+@for_each(name=["diagonal", "full", "curved", "wrapped"])
+def test_every_law_expands_and_shows_itself(name: str) -> None:
+    law = _laws()[name]
+    more = law.expand((4, 2))
+    assert more.batch_shape == more.variance.shape == more.mean.shape[:-1] == (4, 2)
+    z = law.sample()
+    torch.testing.assert_close(more.log_prob(z), law.log_prob(z).expand(4, 2))
+    assert repr(more).startswith(type(law).__name__)
+    assert repr(law.support) in (f"Hyperboloid(c={law.c})",)
+
+
+def test_a_scale_may_be_a_list() -> None:
+    law = hw.WrappedNormal(hw.lorentz.origin(2), [0.5, 0.25])
+    assert torch.equal(law.scale, torch.tensor([0.5, 0.25]))
+
+
+def test_maps_are_equal_where_their_curvatures_are() -> None:
+    one, two = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0, 3.0])
+    assert ExpOrigin(one) == ExpOrigin(one.clone())
+    assert ExpOrigin(2.0) == ExpOrigin(torch.tensor(2.0))
+    assert ExpOrigin(one) != ExpOrigin(two)
+    assert ExpOrigin(one) != ExpOrigin(1.0)
+
+
+@for_each(form=["scale", "scale_tril"], at=["origin", "apart"])
+def test_laws_of_tensors_without_values_have_shapes(form: str, at: str) -> None:
+    n = 3
+    sigma: dict[str, Any] = {
+        form: torch.ones(n, n, device="meta")[0 if form == "scale" else slice(None)]
+    }
+    h = torch.zeros(*([] if at == "origin" else [2]), n, device="meta")
+    law = hw.WrappedNormal(tangent=h, **sigma)
+    z, log_q = law.rsample_and_log_prob((4,))
+    assert z.shape == (4, *law.batch_shape, n + 1)
+    assert log_q.shape == law.log_prob(z).shape == (4, *law.batch_shape)
+    assert law.entropy().shape == kl_divergence(law, law).shape == law.batch_shape
+    assert repr(law)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch's own
+def test_laws_compile_for_every_size_at_once() -> None:
+    def f(h: Tensor, scale: Tensor) -> Tensor:
+        law = hw.WrappedNormal(tangent=h, scale=scale)
+        prior = hw.WrappedNormal(tangent=torch.zeros_like(h), scale=1.0)
+        z = hw.lorentz.exp0(h + scale)
+        return law.log_prob(z) + law.entropy() + prior.log_prob(z) + kl_divergence(law, prior)
+
+    torch.compiler.reset()
+    compiled = torch.compile(f, dynamic=True, fullgraph=True, backend="aot_eager")
+    for size in (3, 5, 300):
+        h, scale = torch.randn(size, 2, dtype=WIDE), torch.rand(size, 2, dtype=WIDE) + 0.5
+        torch.testing.assert_close(compiled(h, scale), f(h, scale))

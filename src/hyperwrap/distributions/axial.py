@@ -96,6 +96,8 @@ def _in_chunks(f: Callable[..., Tensor], *vectors: Tensor) -> Tensor:
     """``f`` of vectors ``(..., k)`` to numbers ``(...)``, a few members of the batch at a time."""
     batch = torch.broadcast_shapes(*(v.shape[:-1] for v in vectors))
     rows = (v.expand(*batch, v.shape[-1]).reshape(-1, v.shape[-1]) for v in vectors)
+    if torch.compiler.is_compiling():  # sizes may be symbols
+        return f(*rows).reshape(batch)
     chunks = zip(*(r.split(_CHUNK) for r in rows), strict=True)
     return torch.cat([f(*chunk) for chunk in chunks]).reshape(batch)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributions.multivariate_normal import _precision_to_scale_tril
 
 from hyperwrap.curvature import Curvature, times
-from hyperwrap.precision import wide
+from hyperwrap.precision import no_autocast, wide
 
 __all__ = ["Diagonal", "Form", "Full", "Sigma", "sigma_from"]
 
@@ -70,6 +70,9 @@ class Diagonal:
     def eigenvalues(self) -> Tensor:
         return wide(self.scale).square()
 
+    def trace(self) -> Tensor:
+        return self.scale.square().sum(-1)
+
     def tril(self) -> Tensor:
         return torch.diag_embed(wide(self.scale))
 
@@ -90,7 +93,7 @@ class Full:
 
     def colour(self, noise: Tensor) -> Tensor:
         root = self._tril.to(noise.dtype).mT
-        with torch.autocast(noise.device.type, enabled=False):
+        with no_autocast(noise):
             return self._rows(lambda rows: rows @ root, noise)
 
     def whiten(self, v: Tensor) -> Tensor:
@@ -104,6 +107,9 @@ class Full:
 
     def eigenvalues(self) -> Tensor:
         return torch.linalg.eigvalsh(self._tril @ self._tril.mT)
+
+    def trace(self) -> Tensor:
+        return self._tril.square().sum((-2, -1))
 
     def tril(self) -> Tensor:
         return self._tril

@@ -149,6 +149,12 @@ class Wrapped(WrappedDistribution):
         """``μ`` if the base law has its mode at 0, where the volume element is smallest too."""
         return self._moment("mode")
 
+    @property
+    def variance(self) -> Tensor:
+        """The mean squared distance from the mean, a number for each law; of a base of mean 0."""
+        self._moment("mean")
+        return self.base.variance.sum(-1)
+
     def entropy(self) -> Tensor:
         """``H(base) + (n−1)·E[log sinhc(√c r)]``, by quadrature: see `radial`.
 

@@ -70,7 +70,7 @@ class WrappedNormal(CentralDistribution):
     def __init__(
         self,
         loc: Tensor | None = None,
-        scale: Tensor | float | None = None,
+        scale: Tensor | Sequence[float] | float | None = None,
         *,
         tangent: Tensor | None = None,
         scale_tril: Tensor | None = None,
@@ -88,7 +88,7 @@ class WrappedNormal(CentralDistribution):
         )
         if not isinstance(given, Tensor):
             dtype = torch.promote_types(centre.dtype, torch.float32)
-            given = torch.full((), given, dtype=dtype, device=centre.device)
+            given = torch.as_tensor(given, dtype=dtype, device=centre.device)
         given = sigma.fit(form, at_least_float32(given), n)
         sigma_batch = given.shape[: -1 if form == "scale" else -2]
         batch_shape = broadcast_batch(c, **{at: centre.shape[:-1], form: sigma_batch})
@@ -187,6 +187,11 @@ class WrappedNormal(CentralDistribution):
     def radial(self) -> Chi:
         """The law of the Mahalanobis radius ``|L⁻¹v|``: that of a Gaussian vector's length."""
         return Chi(self.n, self.batch_shape, self._validate_args)
+
+    @property
+    def variance(self) -> Tensor:
+        """The mean squared distance from the mean, ``tr Σ``, a number for each law."""
+        return self._sigma.trace().to(self._centre.dtype).expand(self.batch_shape)
 
     def entropy(self) -> Tensor:
         """``½ log det 2πeΣ + (n−1)·E[log sinhc(√c r)]``, by quadrature: see `radial`."""
