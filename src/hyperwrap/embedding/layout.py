@@ -17,7 +17,8 @@ the centre moves outward to them, unless it is the only root, and the scale is a
     G(exp₀((R + a·H)·direction), σ²I)        σ = b·H, at least 0.03
 
 The constants come from a small search for the best MAP of WordNet's nouns: in the plane ``c = 3.25,
-a = 0.38, b = 0.12``, in more dimensions ``c = 1.5, a = 0.8, b = 0.12``. There is no loop over nodes. Everything is in float64: at radius 15 a tangent vector in float32 is off by 0.1.
+a = 0.38, b = 0.12``, in more dimensions ``c = 1.5, a = 0.8, b = 0.12``. There is no loop over
+nodes. Everything is in float64: at radius 15 a tangent vector in float32 is off by 0.1.
 """
 
 from collections.abc import Iterator
