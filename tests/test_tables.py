@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from safetensors.numpy import save_file
+from scipy.io import mmwrite
+from scipy.sparse import coo_matrix, csr_matrix, save_npz
 
 from hyperwrap import tables
 from hyperwrap.errors import UserError
@@ -143,6 +146,40 @@ def test_files_that_are_not_there_or_of_another_kind(tmp_path: Path):
         expected = "Expected a data file; there is no file FILE."
         assert refused(tmp_path / name) == expected
     assert refused(tmp_path / "data.xlsx") == (
-        "Expected a data file (.npy, .npz, .csv, .tsv, .safetensors); got FILE. "
+        "Expected a data file (.npy, .npz, .csv, .tsv, .safetensors, .mtx, .h5ad); got FILE. "
         "Save it as one of these."
     )
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["7157,1017\ncell A,1,2\ncell B,3,4\n", ",7157,1017\ncell A,1,2\ncell B,3,4\n"],
+    ids=["as R writes it", "as pandas writes it"],
+)
+def test_a_header_may_consist_of_numbers(content: str, tmp_path: Path):
+    (tmp_path / "genes.csv").write_text(content)
+    data = tables.read(tmp_path / "genes.csv")
+    assert data.x.tolist() == [[1, 2], [3, 4]]
+    assert data.names == ["cell A", "cell B"]
+
+
+def test_sparse_matrices(tmp_path: Path):
+    matrix = coo_matrix(([1.0, 2.0, 5.0], ([0, 1, 1], [2, 0, 1])), shape=(2, 3))
+    mmwrite(tmp_path / "cells.mtx", matrix)
+    save_npz(tmp_path / "cells.npz", matrix.tocsr())
+    for name in ("cells.mtx", "cells.npz"):
+        assert tables.read(tmp_path / name).x.tolist() == [[0, 0, 1], [2, 5, 0]]
+    (tmp_path / "broken.mtx").write_text("no matrix")
+    assert refused(tmp_path / "broken.mtx").startswith("Expected a Matrix Market file in FILE;")
+
+
+@pytest.mark.slow
+def test_anndata(tmp_path: Path):
+    anndata = pytest.importorskip("anndata")
+    cells = pd.DataFrame(index=pd.Index(["a", "b"], dtype=object))
+    genes = pd.DataFrame(index=pd.Index(["x", "y", "z"], dtype=object))
+    made = anndata.AnnData(csr_matrix([[0, 0, 1.0], [2, 5, 0]]), obs=cells, var=genes)
+    made.write_h5ad(tmp_path / "cells.h5ad")
+    data = tables.read(tmp_path / "cells.h5ad")
+    assert data.x.tolist() == [[0, 0, 1], [2, 5, 0]]
+    assert data.names == ["a", "b"]

@@ -3,7 +3,10 @@
 - ``.npy``, ``.npz``, ``.safetensors``: one array, ``(rows, columns)``, or images ``(rows, height,
   width)`` or ``(rows, channels, height, width)``
 - ``.csv``, ``.tsv``: a table. A first line of column names and a first column of row names are
-  recognised by not being numbers; a column without a name holds row names, as pandas writes it.
+  recognised by not being numbers; a column without a name holds row names, as pandas writes it. If
+  there are row names, a first line that has none holds column names, even if they are numbers.
+- ``.mtx``, and an ``.npz`` that SciPy wrote: a sparse matrix, with a row per example
+- ``.h5ad``: the ``X`` of an AnnData, with the names of its cells
 
 Images of bytes, 0 to 255, become numbers in ``[0, 1]``. Nothing is unpickled.
 """
@@ -21,7 +24,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from torch import Tensor
 
-from hyperwrap.errors import UserError
+from hyperwrap.errors import UserError, needs_extra
 
 __all__ = ["Data", "read"]
 
@@ -82,12 +85,37 @@ def _numpy(path: Path) -> _Read:
         if isinstance(loaded, np.ndarray):
             return loaded, None
         with loaded:
+            if {"format", "shape", "data"} <= set(loaded.files):
+                return _sparse_of_scipy(path), None
             return _only({name: loaded[name] for name in loaded.files}, path), None
 
 
 def _safetensors(path: Path) -> _Read:
     with _reading(path, "a safetensors file"):
         return _only(load_file(path), path), None
+
+
+def _sparse_of_scipy(path: Path) -> NDArray[Any]:
+    from scipy.sparse import load_npz
+
+    return load_npz(path).toarray()
+
+
+def _matrix_market(path: Path) -> _Read:
+    from scipy.io import mmread
+
+    with _reading(path, "a Matrix Market file"):
+        found: Any = mmread(path)
+        return np.asarray(found.toarray() if hasattr(found, "toarray") else found), None
+
+
+def _anndata(path: Path) -> _Read:
+    with needs_extra("scanpy"):
+        import anndata
+    with _reading(path, "an AnnData"):
+        found: Any = anndata.read_h5ad(path)
+        x = found.X
+        return np.asarray(x.toarray() if hasattr(x, "toarray") else x), list(found.obs_names)
 
 
 @contextmanager
@@ -117,7 +145,7 @@ def _table(path: Path) -> _Read:
         reader = csv.reader(file, delimiter=delimiter)
         lines = [(reader.line_num, cells) for cells in reader if any(cells)]
     named = _named([cells[0] for _, cells in lines])
-    header = bool(lines) and not all(map(_is_number, lines[0][1][named:]))
+    header = bool(lines) and _is_header(lines[0][1], named)
     body = lines[header:]
     rows = [_numbers(cells[named:], line, path) for line, cells in body]
     for (line, _), row in zip(body, rows, strict=True):
@@ -128,6 +156,12 @@ def _table(path: Path) -> _Read:
             )
     names = [cells[0] for _, cells in body] if named else None
     return np.stack(rows) if rows else np.empty((0, 0)), names
+
+
+def _is_header(cells: list[str], named: bool) -> bool:
+    """Whether a first line holds column names: one is not a number, or a row would have no name."""
+    nameless = named and (not cells[0] or _is_number(cells[0]))
+    return nameless or not all(map(_is_number, cells[named:]))
 
 
 def _named(first: list[str]) -> bool:
@@ -159,4 +193,6 @@ _READERS: dict[str, Callable[[Path], _Read]] = {
     ".csv": _table,
     ".tsv": _table,
     ".safetensors": _safetensors,
+    ".mtx": _matrix_market,
+    ".h5ad": _anndata,
 }
