@@ -2,14 +2,16 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, csr_matrix
 from sklearn.base import clone
+from sklearn.decomposition import FactorAnalysis
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -17,6 +19,8 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import hyperwrap as hw
+from hyperwrap.errors import UserError
+from hyperwrap.files import write_tensors
 from hyperwrap.vae.estimator import HyperbolicVAE
 
 GEOMETRIES = ("hyperbolic", "euclidean")
@@ -32,7 +36,7 @@ def table(rows: int = 60, columns: int = 6) -> np.ndarray:
 
 
 def vae(**options) -> HyperbolicVAE:
-    return HyperbolicVAE(**{"max_iter": 20, "random_state": 0, **options})
+    return HyperbolicVAE(**{"max_iter": 10, "random_state": 0, **options})
 
 
 X = table()
@@ -151,7 +155,8 @@ def test_bernoulli_takes_values_as_they_are():
 def test_a_likelihood_may_be_an_object():
     model = vae(likelihood=hw.vae.Gaussian(0.5)).fit(X)
     copy: Any = clone(model)
-    assert model.model_.likelihood == copy.likelihood == hw.vae.Gaussian(0.5)
+    law: Any = model.model_.likelihood
+    assert law.law == copy.likelihood == hw.vae.Gaussian(0.5)
 
 
 def test_column_without_variation_is_borne():
@@ -159,6 +164,65 @@ def test_column_without_variation_is_borne():
     model = vae().fit(flat)
     assert np.isfinite(model.transform(flat)).all()
     assert model.scale_[-1] == 1
+
+
+COUNTS = np.random.default_rng(0).poisson(10 * np.exp(np.repeat([[0.0, 1] * 3, [1, 0] * 3], 30, 0)))
+
+
+@pytest.mark.parametrize("law", ["poisson", "negative binomial"])
+def test_counts(law: str):
+    model = vae(likelihood=law).fit(COUNTS)
+    back = model.inverse_transform(model.transform(COUNTS))
+    np.testing.assert_allclose(back.sum(1), np.median(COUNTS.sum(1)))
+    assert (back[:30, 1] > back[:30, 0]).all()
+    assert (back[30:, 0] > back[30:, 1]).all()
+    once, twice = model.transform(COUNTS), model.transform(2 * COUNTS)
+    np.testing.assert_allclose(once, twice)  # more counts are not another kind of row
+    assert model.score(COUNTS) < 0
+
+
+def test_columns_in_one_unit_share_scale_and_noise():
+    model = vae(scale=False).fit(X)
+    assert len(set(model.scale_)) == 1
+    assert np.linalg.norm((X - model.mean_) / model.scale_, axis=1).mean() > 0.5
+    law: Any = model.model_.likelihood
+    assert law.s.shape == (1,)
+
+
+def test_scores_of_rows_do_not_depend_on_the_others():
+    model = vae().fit(X)
+    assert model.score_samples(X).shape == (60,)
+    assert model.score_samples(X).mean() == model.score(X)
+
+
+def test_spread_is_the_scale_of_the_posterior():
+    model = vae().fit(X)
+    x = torch.from_numpy((X - model.mean_) / model.scale_)
+    q: Any = model.model_.latent.posterior(model.model_.encoder(x))
+    np.testing.assert_allclose(model.spread(X), q.scale.detach())
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli", "negative binomial"])
+def test_saved_and_loaded_it_is_the_same(likelihood: str, tmp_path: Path):
+    table = {"gaussian": X, "bernoulli": (X.mean(0) < X).astype(float)}.get(likelihood, COUNTS)
+    model = vae(likelihood=likelihood, hidden_layer_sizes=(8,), max_iter=3).fit(table)
+    model.save(tmp_path / "vae.safetensors")
+    loaded = HyperbolicVAE.load(tmp_path / "vae.safetensors")
+    np.testing.assert_array_equal(loaded.transform(table), model.transform(table))
+    assert loaded.score(table) == model.score(table)
+    assert loaded.history_ == model.history_
+    assert loaded.get_params() == model.get_params() | {"hidden_layer_sizes": [8]}
+    np.testing.assert_array_equal(
+        loaded.partial_fit(table).transform(table),
+        HyperbolicVAE.load(tmp_path / "vae.safetensors").partial_fit(table).transform(table),
+    )
+
+
+def test_another_file_is_no_estimator(tmp_path: Path):
+    path = tmp_path / "other.safetensors"
+    write_tensors(path, {"a": torch.zeros(2)}, {})
+    with pytest.raises(UserError, match=r"Expected an estimator in .*; it holds something else"):
+        HyperbolicVAE.load(path)
 
 
 # --- training ------------------------------------------------------------------------------------
@@ -181,6 +245,35 @@ def test_a_model_from_before_it_learned_by_heart_is_kept():
     assert by_heart.n_iter_ == 300
     assert stopped.n_iter_ < 150
     assert stopped.score(others) > by_heart.score(others) + 1
+
+
+def test_history_and_lines_per_epoch(capsys: pytest.CaptureFixture[str]):
+    model = vae(max_iter=3, verbose=True).fit(X)
+    assert set(model.history_) == {"elbo", "reconstruction", "kl", "validation_elbo"}
+    assert {len(numbers) for numbers in model.history_.values()} == {3}
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["Epoch 1", "Epoch 2", "Epoch 3"]
+
+
+@pytest.mark.slow
+def test_parts_of_a_table_one_after_the_other():
+    model = vae()
+    for epoch in range(30):
+        model.partial_fit(X[epoch % 2 :: 2])
+    assert model.n_iter_ == 30
+    assert len(model.history_["elbo"]) == 30
+    assert np.mean(model.history_["elbo"][-5:]) > np.mean(model.history_["elbo"][:5])
+
+
+@pytest.mark.slow
+def test_never_behind_factor_analysis():
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(160, 2)) @ random.normal(size=(2, 60)) + random.normal(
+        size=(160, 60)
+    )
+    linear = FactorAnalysis(2).fit(rows[:80]).score(rows[80:])
+    for geometry in GEOMETRIES:
+        assert vae(max_iter=50, geometry=geometry).fit(rows[:80]).score(rows[80:]) > linear - 0.5
 
 
 def test_same_seed_same_model_and_random_numbers_of_the_caller_stay():
@@ -215,11 +308,12 @@ def test_trains_on_a_gpu():
 class FakeAnnData:
     """As much of an AnnData as is used; it need not be installed."""
 
-    def __init__(self, X: np.ndarray, names: list[str]) -> None:
+    def __init__(self, X: Any, names: list[str]) -> None:
         self.X, self.var_names = X, names
+        self.obs_names = [f"cell {i}" for i in range(X.shape[0])]
 
     def to_df(self) -> pd.DataFrame:
-        return pd.DataFrame(self.X, columns=self.var_names)
+        raise AssertionError("It would be dense.")
 
 
 def test_sparse_tables_give_the_same():
@@ -247,7 +341,44 @@ def test_data_frames_and_anndata_keep_names():
         assert model.feature_names_in_.tolist() == names
         np.testing.assert_allclose(model.transform(each), z)
     with pytest.raises(ValueError, match="feature names should match"):
-        model.transform(FakeAnnData(X, names[::-1]))
+        vae().fit(pd.DataFrame(X, columns=names)).transform(pd.DataFrame(X, columns=names[::-1]))
+
+
+def test_columns_of_anndata_are_found_by_their_names():
+    names = list("abcdef")
+    model = vae().fit(FakeAnnData(X, names))
+    more = FakeAnnData(csr_array(np.column_stack([X[:, 0], X])[:, ::-1]), [*names[::-1], "z"])
+    np.testing.assert_allclose(model.transform(more), model.transform(FakeAnnData(X, names)))
+    with pytest.raises(UserError) as error:
+        model.transform(FakeAnnData(X[:, 2:], names[2:]))
+    assert str(error.value) == (
+        "Expected the 6 columns that were fitted; 2 are missing: a, b. Add them, or fit without "
+        "them."
+    )
+
+
+def test_names_of_cells_are_kept():
+    cells = FakeAnnData(X, list("abcdef"))
+    frame = vae(max_iter=2).set_output(transform="pandas").fit_transform(cells)
+    assert frame.index.tolist() == cells.obs_names
+    assert list(frame.columns) == ["hyperbolicvae0", "hyperbolicvae1"]
+
+
+@pytest.mark.slow
+def test_anndata_sparse_and_backed_by_a_file(tmp_path: Path):
+    anndata = pytest.importorskip("anndata")
+    names = pd.Index(list("abcdef"), dtype=object)
+    cells = pd.DataFrame(index=pd.Index([f"cell {i}" for i in range(60)], dtype=object))
+    made = anndata.AnnData(csr_matrix(COUNTS), obs=cells, var=pd.DataFrame(index=names))
+    made.write_h5ad(tmp_path / "cells.h5ad")
+    options: Any = {"likelihood": "negative binomial", "max_iter": 5}
+    expected = vae(**options).fit(COUNTS)
+    for table in (made, anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")):
+        model = vae(**options).fit(table)
+        np.testing.assert_allclose(model.transform(table), expected.transform(COUNTS), atol=1e-5)
+        assert model.score(table) == pytest.approx(expected.score(COUNTS), abs=1e-3)
+        frame = model.set_output(transform="pandas").transform(table)
+        assert frame.index.equals(cells.index)
 
 
 def test_a_column_called_x_is_no_anndata():
@@ -283,9 +414,9 @@ def test_goes_into_a_pipeline_and_a_search():
             "Expected `coordinates` poincare or hyperboloid or tangent; got 'klein'.",
         ),
         (
-            {"likelihood": "poisson"},
-            "Expected `likelihood` bernoulli or gaussian, or an object of class Likelihood; got "
-            "'poisson'.",
+            {"likelihood": "student"},
+            "Expected `likelihood` bernoulli or gaussian or poisson or negative binomial, or an "
+            "object of class Likelihood; got 'student'.",
         ),
         ({"beta": -1}, "Expected `beta` ≥ 0; got -1."),
         (
@@ -297,7 +428,8 @@ def test_goes_into_a_pipeline_and_a_search():
             "Expected `hidden_layer_sizes` a sequence of integers ≥ 1; got 64.",
         ),
         ({"max_iter": 0}, "Expected `max_iter` an integer ≥ 1; got 0."),
-        ({"batch_size": 0}, "Expected `batch_size` an integer ≥ 1; got 0."),
+        ({"batch_size": 0}, "Expected `batch_size` an integer ≥ 1 or 'auto'; got 0."),
+        ({"dropout": 1}, "Expected `dropout` in [0, 1); got 1."),
         ({"learning_rate_init": 0}, "Expected `learning_rate_init` > 0; got 0."),
         ({"validation_fraction": 1}, "Expected `validation_fraction` in [0, 1); got 1."),
     ],
@@ -322,6 +454,22 @@ def test_parameters_without_sense(options: dict, message: str):
 def test_tables_without_sense(bad: np.ndarray, message: str):
     with pytest.raises(ValueError, match=message):
         vae().fit(bad)
+
+
+@pytest.mark.parametrize("law", ["poisson", "negative binomial"])
+def test_what_is_not_a_count_is_refused_wherever_it_is(law: str):
+    for table in (np.vstack([COUNTS, COUNTS[:1] + 0.5]), csr_array([[0, 1.5, 3], [0, 1, 0]])):
+        with pytest.raises(UserError, match=f"whole numbers, as the likelihood is {law}; got"):
+            vae(likelihood=law).fit(table)
+    with pytest.raises(UserError, match=f"Expected counts, as the likelihood is {law}; got -1"):
+        vae(likelihood=law).fit(np.vstack([COUNTS, -np.ones((1, 6))]))
+
+
+def test_counts_under_a_gaussian_are_remarked_on():
+    counts = np.tile(np.where(COUNTS > 12, COUNTS, 0), (1, 4))
+    with pytest.warns(UserWarning, match="X holds counts. Use likelihood=.negative binomial"):
+        vae(max_iter=1).fit(counts)
+    vae(max_iter=1).fit(np.log1p(counts))
 
 
 def test_another_number_of_columns_is_refused():

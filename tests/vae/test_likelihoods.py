@@ -10,19 +10,22 @@ import torch
 from torch import Tensor
 from torch.autograd import grad, gradcheck, gradgradcheck
 from torch.distributions import Bernoulli, Normal, Poisson
+from torch.distributions import NegativeBinomial as OfTorch
 from torch.nn.functional import softplus
 from torch.testing import assert_close
 
 import hyperwrap as hw
 from hyperwrap.errors import UserError
-from hyperwrap.vae import Gaussian, Likelihood, mlp
-from hyperwrap.vae.likelihoods import likelihood, suited
+from hyperwrap.vae import Gaussian, Likelihood, NegativeBinomial, mlp
+from hyperwrap.vae.likelihoods import PerColumn, likelihood, suited
 
 EVENTS = [(5,), (1, 3, 2)]
 LAWS: dict[str, Likelihood] = {
     "bernoulli": hw.vae.Bernoulli(),
     "gaussian": Gaussian(),
     "gaussian with a large min_scale": Gaussian(0.7),
+    "poisson": hw.vae.Poisson(),
+    "negative binomial": hw.vae.NegativeBinomial(),
 }
 
 
@@ -31,6 +34,14 @@ def of_torch(law: Likelihood, output: Tensor, x: Tensor, event_dim: int) -> Tens
     if isinstance(law, Gaussian):
         mean, s = output.chunk(2, -event_dim)
         own: Any = Normal(mean, softplus(s + 0.5413).clamp_min(law.min_scale))
+    elif isinstance(law, hw.vae.Poisson | NegativeBinomial):
+        parts = output.flatten(-event_dim).unflatten(-1, (-1, x[0].numel()))
+        x = x.flatten(1)
+        event_dim, mean = 1, x.sum(-1, keepdim=True) * parts[..., 0, :].softmax(-1)
+        own = Poisson(mean, validate_args=False)
+        if isinstance(law, NegativeBinomial):
+            r = softplus(parts[..., 1, :] + 0.5413)
+            own = OfTorch(r, logits=mean.log() - r.log(), validate_args=False)
     else:
         own = Bernoulli(logits=output, validate_args=False)
     return own.log_prob(x.expand(own.mean.shape)).flatten(-event_dim).sum(-1)
@@ -108,8 +119,9 @@ def test_the_scale_of_a_gaussian_starts_at_one_and_has_a_floor():
 def test_a_name_is_short_for_an_object():
     assert likelihood("bernoulli") == hw.vae.Bernoulli()
     assert likelihood("gaussian") == Gaussian(1e-3)
-    with pytest.raises(ValueError, match=r"^Expected `likelihood` bernoulli or gaussian, or an"):
-        likelihood("poisson")
+    assert likelihood("negative binomial") == NegativeBinomial()
+    with pytest.raises(ValueError, match=r"^Expected `likelihood` bernoulli or gaussian or po"):
+        likelihood("student")
 
 
 def test_the_likelihood_that_suits_the_data():
@@ -164,3 +176,38 @@ def test_a_likelihood_of_ones_own(tmp_path: Path):
     with pytest.raises(UserError, match=r"^Expected `likelihood`, as the one saved in"):
         hw.VAE.load(tmp_path)
     assert hw.VAE.load(tmp_path, likelihood=Counts()).likelihood == Counts()
+
+
+# --- what all rows share -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("law", [Gaussian(), NegativeBinomial()], ids=repr)
+def test_one_spread_per_column_is_that_of_every_row(law: Any):
+    shared = PerColumn(law, 5).double()
+    torch.nn.init.normal_(shared.s)
+    first = torch.randn(2, 4, 5, dtype=torch.float64)
+    x = torch.randint(0, 9, (4, 5), dtype=torch.float64)
+    whole = torch.cat([first, shared.s.expand_as(first)], -1)
+    assert_close(shared.log_prob(first, x, 1), law.log_prob(whole, x, 1))
+    assert_close(shared.mean(first, 1), law.mean(whole, 1))
+
+
+def test_a_model_with_a_spread_per_column_is_saved_and_loaded(tmp_path: Path):
+    latent, law = hw.HyperbolicLatent(2), PerColumn(Gaussian(0.1), 5)
+    options: Any = {"dropout": 0.2, "beside_linear": True}
+    model = hw.VAE(mlp([5, 8, 4], **options), mlp([3, 8, 5], **options), latent, law)
+    torch.nn.init.normal_(law.s)
+    model.save(tmp_path / "model.safetensors")
+    loaded = hw.VAE.load(tmp_path / "model.safetensors")
+    x = torch.randn(6, 5)
+    assert_close(loaded.reconstruct(x), model.eval().reconstruct(x))
+    assert_close(loaded.likelihood.s, law.s)  # pyright: ignore
+
+
+def test_counts_are_judged_given_their_total():
+    law = hw.vae.Poisson()
+    x, logits = torch.tensor([[3.0, 0.0, 7.0]]), torch.randn(1, 3)
+    assert_close(law.mean(logits, 1).sum(-1), torch.ones(1))
+    assert_close(law.log_prob(logits, x, 1), law.log_prob(logits + 5, x, 1))
+    assert law.log_prob(logits, torch.zeros(1, 3), 1).item() == pytest.approx(0, abs=1e-4)
+    assert_close(law.for_encoder(x), law.for_encoder(2 * x))

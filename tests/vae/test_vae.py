@@ -700,9 +700,10 @@ BAD_OPTIONS: dict[str, tuple[Callable[[], Any], str]] = {
         "Expected `c` > 0 (the curvature is −c); got nan.",
     ),
     "unknown likelihood": (
-        lambda: any_vae(likelihood="poisson"),
-        "Expected `likelihood` bernoulli or gaussian, or an object of class Likelihood; got "
-        "'poisson'.",
+        lambda: any_vae(likelihood="student"),
+        "Expected `likelihood` bernoulli or gaussian or poisson or negative binomial, or an "
+        "object of class Likelihood; got "
+        "'student'.",
     ),
 }
 

@@ -225,7 +225,7 @@ def test_the_blood_itself():
 
 # --- the experiment ------------------------------------------------------------------------------
 
-TINY = Protocol(seeds=2, folds=2, neighbours=3, steps=5)
+TINY = Protocol(seeds=2, folds=2, neighbours=3, epochs=5)
 
 
 def tiny(kinds: int, seed: int) -> Cells:
@@ -317,7 +317,7 @@ def test_measures_against_distances_written_out():
     assert sorted(np.concatenate([test for _, test in parts])) == list(range(48))
     train, test = parts[1]
     assert not set(train) & set(test)
-    model = cells.METHODS["hyperbolic"](TINY.steps, cells.mixed(0, 1)).fit(MOUSE.x[train])
+    model = cells.METHODS["hyperbolic"](TINY.epochs, cells.mixed(0, 1)).fit(MOUSE.x[train])
     z, held = model.transform(MOUSE.x[train]), model.transform(MOUSE.x[test])
 
     def d(a: np.ndarray, b: np.ndarray) -> float:

@@ -47,7 +47,7 @@ class Options:
     dim: Annotated[int, _option("Dimension of the latent space.", min=1)] = 2
     geometry: Annotated[_Geometry, _option("Geometry of the latent space.")] = "hyperbolic"
     likelihood: Annotated[
-        Literal["bernoulli", "gaussian"] | None,
+        Literal["bernoulli", "gaussian", "poisson", "negative binomial"] | None,
         _option(
             "Likelihood of the data; by default bernoulli if all are in [0, 1], else gaussian."
         ),
@@ -141,7 +141,10 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 # --- the command -------------------------------------------------------------------------------
 
-_DATA = "A table (.csv, .tsv) or an array (.npy, .npz, .safetensors), one example per row."
+_DATA = (
+    "A table (.csv, .tsv), an array (.npy, .npz, .safetensors), a sparse matrix (.mtx, .npz) or an "
+    "AnnData (.h5ad), one example per row."
+)
 
 
 @main.command()

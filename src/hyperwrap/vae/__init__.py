@@ -1,7 +1,7 @@
 """Variational autoencoders with latents in hyperbolic or Euclidean space (§4.1)."""
 
 from hyperwrap.vae.latent import EuclideanLatent, HyperbolicLatent, Latent, LatentSample
-from hyperwrap.vae.likelihoods import Bernoulli, Gaussian, Likelihood
+from hyperwrap.vae.likelihoods import Bernoulli, Gaussian, Likelihood, NegativeBinomial, Poisson
 from hyperwrap.vae.model import VAE, Bound, Score
 from hyperwrap.vae.networks import Linear, Network, dcgan, mlp
 
@@ -16,7 +16,9 @@ __all__ = [
     "LatentSample",
     "Likelihood",
     "Linear",
+    "NegativeBinomial",
     "Network",
+    "Poisson",
     "Score",
     "dcgan",
     "mlp",

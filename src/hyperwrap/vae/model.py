@@ -154,7 +154,7 @@ class VAE(nn.Module):
         return self.likelihood.log_prob(output, x, event_dim), log_q - log_p
 
     def _encoded(self, x: Tensor) -> Tensor:
-        encoded = at_least_float32(self.encoder(x))
+        encoded = at_least_float32(self.encoder(self.likelihood.for_encoder(x)))
         if encoded.shape[-1] != self.latent.encoder_outputs:
             raise ValueError(
                 f"Expected {self.latent.encoder_outputs} numbers per row from the encoder, as "

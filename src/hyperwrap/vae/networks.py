@@ -16,7 +16,7 @@ from hyperwrap.vae.latent import HyperbolicLatent, Latent
 from hyperwrap.vae.likelihoods import Likelihood
 from hyperwrap.vae.likelihoods import likelihood as the_likelihood
 
-__all__ = ["Linear", "Network", "dcgan", "mlp", "rebuilt"]
+__all__ = ["Beside", "Linear", "Network", "dcgan", "mlp", "rebuilt"]
 
 
 class Network(nn.Sequential):
@@ -110,6 +110,17 @@ def glorot_uniform(weight: Tensor) -> None:
     nn.init.uniform_(weight, -bound, bound)
 
 
+class Beside(nn.Module):
+    """The sum of a linear map and another network of the same input."""
+
+    def __init__(self, linear: Linear, network: nn.Module) -> None:
+        super().__init__()
+        self.linear, self.network = linear, network
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x) + self.network(x)
+
+
 _ACTIVATIONS = {each.__name__: each for each in (nn.Tanh, nn.ReLU, nn.ELU, nn.GELU, nn.SiLU)}
 
 
@@ -118,10 +129,20 @@ def mlp(
     *,
     stack: Sequence[int] = (),
     activation: Callable[[], nn.Module] = nn.Tanh,
+    dropout: float = 0.0,
+    beside_linear: bool = False,
 ) -> Network:
     """Linear layers of these sizes with the activation between them.
 
     Hidden layers start LeCun normal, the last Glorot uniform, biases at 0, as in the paper's code.
+
+    Args:
+        sizes: of the input, the hidden layers and the output.
+        stack: the shape of a stack of networks; see `Linear`.
+        activation: a class of layers.
+        dropout: the share of the hidden units that are left out in each step of training.
+        beside_linear: whether a linear map of the input is added to the output. The last of the
+            other layers then starts at 0, so that the network starts linear.
 
     >>> mlp([784, 500, 4])(torch.zeros(10, 784)).shape
     torch.Size([10, 4])
@@ -131,12 +152,17 @@ def mlp(
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
         layers += [Linear(inputs, outputs, stack=stack), activation()]
-    last = layers[-2]
-    glorot_uniform(last.weight)  # pyright: ignore[reportArgumentType]
-    network = Network(*layers[:-1])
+        layers += [nn.Dropout(dropout)] if dropout else []
+    layers = layers[: -2 if dropout else -1]
+    glorot_uniform(layers[-1].weight)  # pyright: ignore[reportArgumentType]
+    network = Network(*layers)
+    if beside_linear:
+        nn.init.zeros_(layers[-1].weight)  # pyright: ignore[reportArgumentType]
+        network = Network(Beside(Linear(sizes[0], sizes[-1], stack=stack), network))
     name = next((name for name, each in _ACTIVATIONS.items() if each is activation), None)
     if name is not None:
         options = {"sizes": list(sizes), "stack": list(stack), "activation": name}
+        options |= {"dropout": dropout, "beside_linear": beside_linear}
         network.recipe = {"network": "mlp", **options}
     return network
 

@@ -6,13 +6,13 @@ the gradient it would get alone, and Adam works element by element.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from math import ceil
 from os import PathLike
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -24,11 +24,27 @@ from hyperwrap.errors import UserError
 from hyperwrap.training import Loop, Progress, Task, adam, optimizer_state, recorded, seeded
 from hyperwrap.vae.model import VAE
 
-__all__ = ["Precision", "Shuffled", "Training", "trainer"]
+__all__ = ["Precision", "Shuffled", "Training", "mean_elbo", "trainer"]
 
 Precision = Literal["float32", "bfloat16"]
 Batches = Callable[[int], Tensor]
-Score = Callable[[Tensor], list[float]]
+Score = Callable[[Any], list[float]]
+
+
+class Splittable(Protocol):
+    """A tensor, or rows that are read as they are needed."""
+
+    def split(self, size: int, /) -> Iterable[Tensor]: ...
+
+
+class Table(Protocol):
+    """What `Shuffled` draws from: a tensor, or rows that are read as they are needed."""
+
+    @property
+    def device(self) -> Any: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: Tensor, /) -> Tensor: ...
+
 
 _ROWS_AT_ONCE = 1_000  # of validation data
 _SETTLING = 100  # batches
@@ -71,7 +87,7 @@ def trainer(
     folder: str | PathLike[str] | None = None,
     *,
     report_every: int = 100,
-    validation: Tensor | None = None,
+    validation: Splittable | None = None,
     score: Score | None = None,
     validate_every: int = 1000,
 ) -> Loop[Any]:
@@ -111,7 +127,7 @@ def trainer(
 class _Looks:
     """The validation data, how to score them, and how often."""
 
-    data: Tensor
+    data: Splittable
     score: Score | None
     every: int
 
@@ -279,14 +295,18 @@ class _Fitting(Task):
     def _each(self, numbers: list[float]) -> list[float] | float:
         return numbers if self.model.stack else numbers[0]
 
-    @torch.no_grad()
-    def _elbo(self, data: Tensor) -> list[float]:
-        """The ELBO of the data, with the same noise every time."""
-        beta = self.model.beta
-        with seeded(self.training.seed, beta.device):
-            parts = data.split(_ROWS_AT_ONCE)
-            elbo = torch.cat([self.model.elbo(part.to(beta)).elbo for part in parts], -1)
-        return elbo.mean(-1).flatten().tolist()
+    def _elbo(self, data: Splittable) -> list[float]:
+        return mean_elbo(self.model, data, self.training.seed)
+
+
+@torch.no_grad()
+def mean_elbo(model: VAE, data: Splittable, seed: int) -> list[float]:
+    """The ELBO of the data for each model of a stack, with the same noise every time."""
+    beta = model.beta
+    with seeded(seed, beta.device):
+        parts = data.split(_ROWS_AT_ONCE)
+        elbo = torch.cat([model.elbo(part.to(beta)).elbo for part in parts], -1)
+    return elbo.mean(-1).flatten().tolist()
 
 
 @dataclass
@@ -301,7 +321,7 @@ class Shuffled:
     tensor([0., 1., 2., 3., 4., 5.])
     """
 
-    data: Tensor
+    data: Table
     batch: int
     seed: int | Sequence[int]
     _epoch: int = field(default=-1, init=False)

@@ -81,23 +81,23 @@ class Protocol:
     seeds: int = 5
     folds: int = 5
     neighbours: int = 15
-    steps: int = 2000
+    epochs: int = 200
 
 
 PROTOCOL = Protocol()
 
 
-def _vae(geometry: Any, steps: int, seed: int) -> HyperbolicVAE:
+def _vae(geometry: Any, epochs: int, seed: int) -> HyperbolicVAE:
     return HyperbolicVAE(
-        2, geometry=geometry, coordinates="hyperboloid", max_iter=steps, random_state=seed
+        2, geometry=geometry, coordinates="hyperboloid", max_iter=epochs, random_state=seed
     )
 
 
 METHODS: Mapping[str, Callable[[int, int], Any]] = {
-    "genes": lambda steps, seed: StandardScaler(),
-    "factor analysis": lambda steps, seed: FactorAnalysis(2),
-    "vanilla": lambda steps, seed: _vae("euclidean", steps, seed),
-    "hyperbolic": lambda steps, seed: _vae("hyperbolic", steps, seed),
+    "genes": lambda epochs, seed: StandardScaler(),
+    "factor analysis": lambda epochs, seed: FactorAnalysis(2),
+    "vanilla": lambda epochs, seed: _vae("euclidean", epochs, seed),
+    "hyperbolic": lambda epochs, seed: _vae("hyperbolic", epochs, seed),
 }
 _VAES = ("vanilla", "hyperbolic")
 _MOUSE, _BLOOD = "mouse embryo", "blood"
@@ -203,7 +203,7 @@ class Fits(Cell):
         self, train: NDArray[np.int64], test: NDArray[np.int64], seed: int
     ) -> tuple[dict[str, float], Array]:
         x, labels = self.data.x, self.data.labels
-        model = METHODS[self.method](self.protocol.steps, seed).fit(x[train])
+        model = METHODS[self.method](self.protocol.epochs, seed).fit(x[train])
         latents = _Latents(self.method, model.transform(x[train]), labels[train])
         z = torch.from_numpy(model.transform(x[test]))
         right = (latents.neighbours(self.protocol.neighbours, z) == labels[test]).mean().item()
@@ -276,7 +276,7 @@ class Placing(Cell):
         return {"table": self.table, "method": self.method}
 
     def measure(self, folder: Path) -> Generator[Progress, None, Outcome]:
-        model = METHODS[self.method](self.protocol.steps, mixed(self.seed))
+        model = METHODS[self.method](self.protocol.epochs, mixed(self.seed))
         places = model.set_params(coordinates="poincare").fit_transform(self.data.x)
         yield Progress(1, 1)
         return Outcome({}, {"places": torch.from_numpy(places)})
