@@ -222,6 +222,30 @@ def test_a_truncated_checkpoint(tmp_path: Path):
     assert contents(tmp_path / "run") == before
 
 
+def test_training_for_a_time(tmp_path: Path):
+    run = ("embed", edge_list(tmp_path), "--dim", 2, "--device", "cpu")
+    assert invoke(*run, "-o", tmp_path / "run", "--time", "0.2s").exit_code == 0
+    assert Embedding.load(tmp_path / "run").config["recipe"]["epochs"] >= 1
+    for wrong in ("soon", "-3m", "m", ""):
+        told = sentence(invoke(*run, "-o", tmp_path / "other", "--time", wrong))
+        assert told == f"Expected a time such as 60s, 5m or 1h; got {wrong!r}."
+
+
+def test_rates_and_negatives_as_options(tmp_path: Path):
+    options = ("--learning-rate", 0.02, "--negatives", 5, "--batch", 7, "--epochs", 2)
+    run = ("embed", edge_list(tmp_path), "-o", tmp_path / "run", "--dim", 2)
+    assert invoke(*run, *options).exit_code == 0
+    recipe = Embedding.load(tmp_path / "run").config["recipe"]
+    assert (recipe["learning_rate"], recipe["negatives"], recipe["batch"]) == (0.02, 5, 7)
+
+
+def test_nothing_is_said_or_only_json(tmp_path: Path):
+    run = ("embed", edge_list(tmp_path), "--dim", 2, "--epochs", 2)
+    assert invoke(*run, "-o", tmp_path / "quiet", "--quiet").output == ""
+    told = json.loads(invoke(*run, "-o", tmp_path / "json", "--json").output)
+    assert (told["nodes"], told["dim"], told["epochs"]) == (15, 2, 2)
+
+
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def interrupted(self: Any, save_every: float) -> Any:
         raise KeyboardInterrupt

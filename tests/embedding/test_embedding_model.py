@@ -21,6 +21,7 @@ from hyperwrap import lorentz, training
 from hyperwrap.embedding import PAPER, Embedding, Recipe, fit, model
 from hyperwrap.embedding.evaluate import evaluate
 from hyperwrap.embedding.query import Index, closest_names
+from hyperwrap.embedding.train import EmbeddingTask
 from hyperwrap.errors import MissingExtraError, UnknownNodeError, UserError
 from hyperwrap.graphs.edges import as_hierarchy
 from hyperwrap.graphs.hierarchy import Hierarchy
@@ -690,6 +691,46 @@ def test_a_cycle_has_no_closure():
     with pytest.raises(UserError, match="without cycles; got a → b → a"):
         hw.embed([("a", "b"), ("b", "a")], closure=True)
     assert len(hw.embed([("a", "b"), ("b", "a")], epochs=1)) == 2
+
+
+# --- never worse than the construction ------------------------------------------------------------
+
+
+def test_training_that_does_harm_leaves_the_layout():
+    pairs = [(f"{i}", f"{i // 3}") for i in range(1, 60)]
+    laid_out = hw.embed(pairs, dim=2, epochs=0, closure=True)
+    harmful = Recipe(learning_rate=5.0, scale_learning_rate=5.0)
+    kept = hw.embed(pairs, dim=2, epochs=20, closure=True, recipe=harmful)
+    assert torch.equal(kept.tangent, laid_out.tangent)
+    found, right = (e.evaluate(pairs, closure=True) for e in (kept, laid_out))
+    assert found.mean_average_precision == pytest.approx(right.mean_average_precision, abs=1e-3)
+
+
+def test_an_interrupt_ends_with_the_best_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    advance = EmbeddingTask.advance
+
+    def interrupted(task: EmbeddingTask) -> Any:
+        if task.step == 5:
+            raise KeyboardInterrupt
+        return advance(task)
+
+    monkeypatch.setattr(EmbeddingTask, "advance", interrupted)
+    reports: list[Any] = []
+    found = hw.embed(TREE, dim=2, epochs=100, watch=reports.append)
+    assert len(reports) == 5
+    assert len(found) > 0
+    with pytest.raises(KeyboardInterrupt):
+        hw.embed(TREE, dim=2, epochs=100, folder=tmp_path / "run")
+    assert torch.isfinite(Embedding.load(tmp_path / "run").tangent).all()
+
+
+def test_radial_laws_are_kept_in_a_tensor_of_their_own(tmp_path: Path):
+    made = hw.embed(TREE, dim=3, covariance="radial", epochs=3)
+    made.save(tmp_path / "radial")
+    again = Embedding.load(tmp_path / "radial")
+    tril = load_file(tmp_path / "radial" / "embedding.safetensors")["scale_tril"]
+    assert_close(again.distribution().covariance_matrix, tril @ tril.mT)  # pyright: ignore
+    assert_close(again.tangent, made.tangent)
 
 
 # --- a folder ------------------------------------------------------------------------------------

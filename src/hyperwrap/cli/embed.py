@@ -1,9 +1,10 @@
 """`hyperwrap embed` and `evaluate`: any hierarchy, from an edge list to an embedding."""
 
-import time
 import warnings
 from contextlib import AbstractContextManager, nullcontext
+from math import inf
 from pathlib import Path
+from time import perf_counter
 from typing import Annotated
 
 import typer
@@ -11,15 +12,17 @@ import typer
 from hyperwrap.cli import show
 from hyperwrap.cli.app import Device, Output, Resume, Seed, main, resumable, the_device
 from hyperwrap.embedding import Embedding, Evaluation, Recipe
-from hyperwrap.embedding.fit import fitting
+from hyperwrap.embedding.fit import affordable, fitting
 from hyperwrap.embedding.model import FILES
 from hyperwrap.embedding.nodes import Covariance, Geometry, node_type
 from hyperwrap.errors import UserError
+from hyperwrap.files import as_json
 from hyperwrap.graphs.catalogue import KNOWN, graph
 from hyperwrap.graphs.forms import reading
 from hyperwrap.graphs.hierarchy import Hierarchy
 from hyperwrap.runs import Table
 from hyperwrap.threads import one_thread
+from hyperwrap.training import finished
 
 _EDGES = (
     "A file, plain or gzipped: a table with a child, a parent and optionally a weight on each "
@@ -36,7 +39,7 @@ Closure = Annotated[
 Undirected = Annotated[bool, typer.Option("--undirected", help="Use each edge in both directions.")]
 
 
-def _graph(edges: str, closure: bool, undirected: bool) -> Hierarchy:
+def _graph(edges: str, closure: bool, undirected: bool, quiet: bool = False) -> Hierarchy:
     """The graph; warnings from its reader become lines of text."""
     if edges not in KNOWN and not Path(edges).exists():
         raise UserError(
@@ -47,7 +50,7 @@ def _graph(edges: str, closure: bool, undirected: bool) -> Hierarchy:
         found = graph(edges, closure=closure, undirected=undirected)
     for each in caught:
         show.line(f"Note: {each.message}", show.errors)
-    if edges not in KNOWN:
+    if edges not in KNOWN and not quiet:
         show.line(f"Read {edges} as {reading(edges)}.")
     return found
 
@@ -69,32 +72,78 @@ def embed(
     closure: Closure = False,
     undirected: Undirected = False,
     epochs: Annotated[
-        int,
-        typer.Option(min=0, help="Number of passes over all edges; 0 constructs without training."),
-    ] = Recipe.epochs,
+        int | None,
+        typer.Option(
+            min=0,
+            help="Number of passes over all edges; 0 constructs without training. By default "
+            f"{Recipe.epochs}, or on a CPU as many as take about two minutes.",
+        ),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Train for about so long, such as 60s, 5m or 1h."),
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(min=0, help="Length of a step of a centre.")
+    ] = None,
+    negatives: Annotated[
+        int | None, typer.Option(min=1, help="Nodes that a parent is ranked among.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Edges per step.")] = None,
     seed: Seed = 0,
     device: Device = None,
     resume: Resume = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
     """Embed the nodes of a graph, each as a distribution: your edges, or a graph known by name."""
     where, kind = the_device(device), node_type(geometry, covariance)
+    found = _graph(edges, closure, undirected, quiet or json)
+    given = {"learning_rate": learning_rate, "negatives": negatives, "batch": batch}
+    recipe = kind.recipe.but(**{name: x for name, x in given.items() if x is not None})
     work = fitting(
-        _graph(edges, closure, undirected),
+        found,
         dim,
         kind,
-        kind.recipe.lasting(epochs),
+        recipe.lasting(affordable(recipe, found, dim, where) if epochs is None else epochs),
+        seconds=None if time is None else _seconds(time),
         seed=seed,
         device=where,
         folder=output,
         resume=resume,
         about={"source": edges, "closure": closure or edges in KNOWN, "undirected": undirected},
     )
+    begun = perf_counter()
     with resumable(context):
-        show.follow(work, unit="epochs")
-    if epochs:
+        made = finished(work) if quiet or json else show.follow(work, unit="epochs")
+    if json:
+        about = {"folder": str(output), "nodes": len(made), "dim": dim, "geometry": geometry}
+        about |= {"covariance": covariance, "epochs": made.config["recipe"]["epochs"]}
+        about["seconds"] = round(perf_counter() - begun, 2)
+        print(as_json(about).decode(), end="")
+    if quiet or json:
+        return
+    if epochs != 0:
         show.line("The MAP shown above is for a sample of nodes; hyperwrap evaluate uses all.")
     files = (output / name for name in (*FILES, "metrics.jsonl", "checkpoint.safetensors"))
     show.wrote(*(file for file in files if file.exists()))
+
+
+def _seconds(time: str) -> float:
+    """>>> [_seconds(time) for time in ("60s", "5m", "1.5h", "30")]
+    [60.0, 300.0, 5400.0, 30.0]
+    """
+    number, unit = (time[:-1], time[-1]) if time[-1:] in _UNITS else (time, "s")
+    try:
+        seconds = float(number) * _UNITS[unit]
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < inf:
+        raise UserError(f"Expected a time such as 60s, 5m or 1h; got {time!r}.")
+    return seconds
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 # --- evaluate ------------------------------------------------------------------------------------
@@ -119,11 +168,11 @@ def evaluate(
 ) -> None:
     """Rank the true parents of every node among all others: MAP and mean rank."""
     where, embedding = the_device(device), Embedding.load(folder)
-    start, found = time.perf_counter(), _graph(edges, closure, undirected)
+    start, found = perf_counter(), _graph(edges, closure, undirected)
     work = embedding.evaluating(found, sources=sources, draws=draws, seed=seed, device=where)
     with _threads(draws * embedding.tangent.numel()):
         result = show.follow(work, unit="nodes")
-    show.table(_evaluated(embedding, result, time.perf_counter() - start))
+    show.table(_evaluated(embedding, result, perf_counter() - start))
     _remind(embedding, {"closure": closure or edges in KNOWN, "undirected": undirected})
 
 

@@ -22,7 +22,7 @@ from hyperwrap.embedding.layout import Layout, layout
 from hyperwrap.embedding.model import Embedding, sample_of_sources, the_device
 from hyperwrap.embedding.nodes import Covariance, Geometry, NodeType, node_type
 from hyperwrap.embedding.recipe import Recipe
-from hyperwrap.embedding.train import EmbeddingTask, trainer
+from hyperwrap.embedding.train import EmbeddingTask
 from hyperwrap.errors import UserError
 from hyperwrap.files import as_json
 from hyperwrap.graphs.catalogue import graph
@@ -30,12 +30,14 @@ from hyperwrap.graphs.hierarchy import Hierarchy
 from hyperwrap.runs import Run
 from hyperwrap.training import Loop, Progress, finished
 
-__all__ = ["embed", "fitting"]
+__all__ = ["affordable", "embed", "fitting"]
 
 _SAVE_EVERY = 5.0  # seconds
 _LOOKS, _LOOK_DRAWS, _LOOK_SHARE = 10, 10, 0.04
 # Measured on a CPU, in the time that it takes to score one candidate by one draw in an evaluation:
 _CANDIDATE_COST, _SOURCE_COST = 5, 60_000  # of a candidate in training; of a node, whatever N is
+_FEWER = 20  # times as few energies decide the ranks
+_CPU_SCORES = 4e9  # times (n + 2), in about two minutes on two cores
 
 
 def embed(
@@ -47,6 +49,7 @@ def embed(
     closure: bool = False,
     undirected: bool = False,
     epochs: int | None = None,
+    seconds: float | None = None,
     seed: int = 0,
     device: torch.device | str | None = None,
     recipe: Recipe | None = None,
@@ -64,11 +67,14 @@ def embed(
             a name such as ``"wordnet-mammals"``, which stands for a closure (`graphs.KNOWN`).
         dim: the dimension ``n`` of the space.
         geometry: ``hyperbolic`` or ``euclidean`` space.
-        covariance: ``diagonal``, one standard deviation per direction; ``scalar``, one per node; or
-            ``none``, nodes are points.
+        covariance: ``diagonal``, one standard deviation per direction; ``scalar``, one per node;
+            ``radial``, one along the ray from the origin and one across it; or ``none``, nodes are
+            points.
         closure: train on the transitive closure, so that all ancestors are found, not only parents.
         undirected: train on each edge both ways.
-        epochs: the number of passes over all edges, in place of the recipe's.
+        epochs: the number of passes over all edges, in place of the recipe's. With 0 nodes are laid
+            out and not trained. Without it a CPU gets as many as it does in about two minutes.
+        seconds: train for about so long, in place of a number of epochs.
         seed: random seed; on a CPU the same seed gives the same embedding.
         device: where to train; by default a GPU, if there is one.
         recipe: how to train; by default what was found to work best for this kind of node.
@@ -83,18 +89,20 @@ def embed(
     ['animal', 'mammal']
     """
     kind = node_type(geometry, covariance)
-    recipe = recipe or kind.recipe
-    work = fitting(
-        graph(edges, closure=closure, undirected=undirected),
-        dim,
-        kind,
-        recipe if epochs is None else recipe.lasting(epochs),
-        seed=seed,
-        device=device,
-        folder=folder,
-        resume=resume,
-    )
-    return finished(work, watch)
+    found = graph(edges, closure=closure, undirected=undirected)
+    own, where = recipe or kind.recipe, the_device(device)
+    epochs = own.epochs if epochs is None and recipe is not None else epochs
+    own = own.lasting(affordable(own, found, dim, where) if epochs is None else epochs)
+    options: dict[str, Any] = {"seed": seed, "device": where, "folder": folder, "resume": resume}
+    return finished(fitting(found, dim, kind, own, seconds=seconds, **options), watch)
+
+
+def affordable(recipe: Recipe, graph: Hierarchy, dim: int, device: torch.device) -> int:
+    """The recipe's epochs, or on a CPU as many as it does in about two minutes."""
+    if device.type != "cpu":
+        return recipe.epochs
+    scores = len(graph.edges) * (1 + max(recipe.negatives, recipe.draws)) * (dim + 2)
+    return max(1, min(recipe.epochs, int(_CPU_SCORES / max(1, scores))))
 
 
 def fitting(
@@ -103,6 +111,7 @@ def fitting(
     kind: NodeType,
     recipe: Recipe,
     *,
+    seconds: float | None = None,
     seed: int = 0,
     device: torch.device | str | None = None,
     folder: str | PathLike[str] | None = None,
@@ -111,11 +120,16 @@ def fitting(
 ) -> Generator[Progress, None, Embedding]:
     """Trains an embedding, with a report after every epoch, and returns it.
 
+    What began from a layout ends as it was when the MAP of some nodes was best, so never worse than
+    the layout. Ctrl-C ends with the best so far; with a folder that is written, and the interrupt
+    goes on.
+
     Args:
         graph: nodes and edges.
         dim: the dimension of the space.
         kind: what a node is.
         recipe: how to train.
+        seconds: train for about so long, in place of the recipe's epochs.
         seed: random seed.
         device: where to train; by default a GPU, if there is one.
         folder: where the files go; without one there are none.
@@ -124,17 +138,24 @@ def fitting(
     """
     if dim < 1 or recipe.epochs < 0:
         raise UserError(f"Expected `dim` ≥ 1 and `epochs` ≥ 0; got {dim} and {recipe.epochs}.")
-    start = _start(graph, dim, kind, recipe)
-    where, config = the_device(device), _config(graph, dim, kind, recipe, seed)
+    start, where = _start(graph, dim, kind, recipe), the_device(device)
+    if seconds is not None and recipe.epochs:
+        recipe = recipe.lasting(_epochs_in(seconds, graph, dim, kind, recipe, start, where))
+    config = _config(graph, dim, kind, recipe, seed)
     config["device"] = where.type
     if folder is not None:
         about = {"hyperwrap": __version__, **(about or {})}
         Run(folder, "hyperwrap embed", config, resume=resume, about=about)
+    interrupt = None
     if start is not None and recipe.epochs == 0:
         tangent, scale = start.tangent, start.scale.expand(-1, kind.columns(dim)).contiguous()
     else:
         loop = _loop(graph, dim, kind, recipe, start, seed, where, folder)
-        yield from loop.run(_SAVE_EVERY)
+        try:
+            yield from loop.run(_SAVE_EVERY)
+        except KeyboardInterrupt as stopped:
+            interrupt = stopped
+        loop.best.restore()
         tangent, scale = loop.task.h, loop.task.log_scale.exp()
     scale = torch.zeros_like(scale) if kind.point else scale
     own = kind.geometry, kind.covariance
@@ -142,7 +163,25 @@ def fitting(
     embedding = Embedding(graph.names, tangent, scale, *own, config, graph.direct)
     if folder is not None:
         embedding.write(Path(folder))
+        if interrupt is not None:
+            raise interrupt
     return embedding
+
+
+def _epochs_in(
+    seconds: float,
+    graph: Hierarchy,
+    dim: int,
+    kind: NodeType,
+    recipe: Recipe,
+    start: Layout | None,
+    device: torch.device,
+) -> int:
+    """How many epochs fit, from the time that some steps take."""
+    trial = EmbeddingTask(
+        torch.tensor(graph.edges), len(graph), dim, kind, recipe, start=start, device=device
+    )
+    return max(1, int(seconds / trial.seconds()))
 
 
 def _start(graph: Hierarchy, dim: int, kind: NodeType, recipe: Recipe) -> Layout | None:
@@ -173,10 +212,13 @@ def _loop(
     folder: str | PathLike[str] | None,
 ) -> "Loop[EmbeddingTask]":
     weights = None if graph.weights is None else torch.tensor(graph.weights)
-    edges, where = torch.tensor(graph.edges), None if folder is None else Path(folder)
-    options: dict[str, Any] = {"weights": weights, "start": start, "seed": seed}
-    loop = trainer(edges, len(graph), dim, kind, recipe, device=device, folder=where, **options)
-    _look_at(loop.task, edges)
+    edges, options = torch.tensor(graph.edges), {"weights": weights, "start": start, "seed": seed}
+    task = EmbeddingTask(edges, len(graph), dim, kind, recipe, device=device, **options)
+    _look_at(task, edges)
+    task.score = None if start is None else "MAP"
+    loop = Loop(task, seed=seed, device=device, folder=folder)
+    if start is not None and task.step == 0 and task.look is not None:
+        loop.best.offer([task.look()["MAP"]], 0)
     return loop
 
 
@@ -221,5 +263,5 @@ def _sample_size(task: EmbeddingTask, edges: int) -> int:
     """As many nodes as take a small share of the time, but at least 10 and at most 500."""
     candidates = 1 + max(task.negatives, task.recipe.draws)
     training = _CANDIDATE_COST * edges * candidates * task.look_every
-    count = int(_LOOK_SHARE * training / (_LOOK_DRAWS * task.nodes + _SOURCE_COST))
+    count = int(_LOOK_SHARE * training / (_LOOK_DRAWS * task.nodes / _FEWER + _SOURCE_COST))
     return min(max(count, 10), 500)

@@ -7,7 +7,8 @@ On disk an embedding is a folder:
 
 - ``nodes.txt``: the names, one per line, UTF-8. A name is anything but a line break and NUL.
 - ``config.json``: ``geometry``, ``covariance``, ``dim``, ``nodes``, and how it was trained.
-- ``embedding.safetensors``: ``tangent (N, n)``, ``scale (N, n)`` or ``(N, 1)``, 0 for points; if
+- ``embedding.safetensors``: ``tangent (N, n)``, ``scale (N, n)`` or ``(N, 1)``, 0 for points; for
+  radial laws ``scale (N, 2)``, along and across, and for other readers ``scale_tril (N, n, n)``; if
   the hierarchy is known, ``edges (E, 2)``, rows of child and parent, and ``weights (E,)`` if any;
   and what `Embedding.probability` learnt from them, ``probability (16, 9)``.
 """
@@ -515,6 +516,8 @@ class Embedding:
         names = _lines(self.names)
         write_whole(folder / "nodes.txt", names)
         tensors = {"tangent": self.tangent, "scale": self.scale, **_edge_tensors(self.hierarchy)}
+        tril = self.kind.scale_tril(self.tangent, self.scale)
+        tensors |= {} if tril is None else {"scale_tril": tril}
         if self.hierarchy is not None and self._relatives.ordered:
             tensors["probability"] = self._calibrated()
         # One text only: safetensors writes several in any order, and files should be reproducible.

@@ -91,6 +91,10 @@ class NodeType(ABC):
     def from_frame(self, h: Tensor, grad: Tensor) -> Tensor:
         """``∂f/∂h (N, n)`` from a gradient ``(N, n)`` in the frames."""
 
+    def scale_tril(self, h: Tensor, scale: Tensor) -> Tensor | None:
+        """The factors ``(N, n, n)`` of the covariances, if those are not diagonal."""
+        return None
+
     @abstractmethod
     def law(self, h: Tensor, scale: Tensor) -> WrappedNormal | Independent:
         """The distributions of nodes ``(..., n)``; a `UserError` where nodes are points."""
@@ -145,8 +149,11 @@ class RadialGaussian(_Hyperbolic):
         draw = across * noise + (along - across) * (noise * m).sum(0) * m
         return kernels.pairwise_log_prob(anchor.h, draw, *seen, in_frames=True, radial=True)
 
+    def scale_tril(self, h: Tensor, scale: Tensor) -> Tensor:
+        return torch.linalg.cholesky(radial_covariance(h.double(), scale.double()))
+
     def law(self, h: Tensor, scale: Tensor) -> WrappedNormal:
-        return WrappedNormal(tangent=h, covariance_matrix=radial_covariance(h, scale))
+        return WrappedNormal(tangent=h, scale_tril=self.scale_tril(h, scale))
 
 
 def radial_covariance(h: Tensor, scale: Tensor) -> Tensor:

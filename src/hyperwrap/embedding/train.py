@@ -9,6 +9,7 @@ one recorded graph, replayed.
 """
 
 import hashlib
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
@@ -98,10 +99,12 @@ class EmbeddingTask(Task):
         steps_in_epoch: batches.
         look: what to measure now and then, if anything; it adds numbers to the reports.
         look_every: epochs.
+        score: which of these numbers decides the epoch whose nodes are kept, if any.
     """
 
     look: Callable[[], Mapping[str, float]] | None = None
     look_every = 1
+    score: str | None = None
 
     def __init__(
         self,
@@ -183,6 +186,9 @@ class EmbeddingTask(Task):
         remembered = {f"optimiser.{name}": t for name, t in self.optimiser.state.items()}
         return {"h": self.h, "log_scale": self.log_scale, **remembered}
 
+    def kept(self) -> dict[str, Tensor]:
+        return {} if self.score is None else {"h": self.h, "log_scale": self.log_scale}
+
     def advance(self) -> Progress:
         with self._threads():
             loss = self._one_epoch().tolist()
@@ -192,7 +198,21 @@ class EmbeddingTask(Task):
             self.step % self.look_every == 0 or self.step == self.recipe.epochs
         ):
             numbers |= self.look()
-        return Progress(self.step, self.recipe.epochs, numbers)
+        score = [numbers[self.score]] if self.score in numbers else None
+        return Progress(self.step, self.recipe.epochs, numbers, score)
+
+    def seconds(self) -> float:
+        """About how long an epoch takes; the task is of no use afterwards."""
+        size = self._in_block * self.groups * self.group
+        order = torch.randint(len(self._edges), (self.copies, size), device=self.device)
+        shape = (self.copies, self._in_block, self.groups, self.group)
+        taken = []
+        for _ in range(2):  # the first time kernels are compiled
+            start = time.perf_counter()
+            with self._threads():
+                self._run(self._block(order.view(shape), 1)).tolist()
+            taken.append(time.perf_counter() - start)
+        return self._blocks * min(taken)
 
     def _threads(self) -> AbstractContextManager[None]:
         candidates = max(self.negatives, self.recipe.draws)
