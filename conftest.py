@@ -10,14 +10,18 @@ import hyperwrap
 torch.set_num_threads(1)  # every worker of pytest-xdist has a core of its own
 collect_ignore_glob = [] if torch.cuda.is_available() else ["src/hyperwrap/kernels/triton_*.py"]
 
-HEAVY = {"scvi": "src/hyperwrap/scvi*", "scanpy": "src/hyperwrap/scanpy/*"}
-"""Packages that the examples of files need: left out without them, slow with them."""
-collect_ignore_glob += [files for package, files in HEAVY.items() if find_spec(package) is None]
+HEAVY = {
+    "src/hyperwrap/scvi*": "scvi",
+    "src/hyperwrap/scanpy/*": "scanpy",
+    "src/nagano2019/counts*": "scvi",
+}
+"""What the examples of files need: left out without the package, slow with it."""
+collect_ignore_glob += [f"**/{files}" for files, package in HEAVY.items() if not find_spec(package)]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if any(item.path.match(files) for files in HEAVY.values()):
+        if any(item.path.match(files) for files in HEAVY):
             item.add_marker("slow")
     if not torch.cuda.is_available():
         for item in items:

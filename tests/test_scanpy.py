@@ -78,7 +78,7 @@ def test_embed_writes_places_spread_and_settings(placed, tmp_path):
     adata, model = placed
     assert np.allclose(adata.obsm["X_hyperbolic"], model.get_latent_representation())
     _, variance = model.get_latent_representation(return_dist=True)
-    assert np.allclose(adata.obs["hyperbolic_spread"], np.sqrt(variance.mean(1)))
+    assert np.allclose(adata.obs["hyperbolic_spread"], 2 * np.sqrt(variance.mean(1)))  # √c
     assert adata.uns["hyperbolic"]["params"]["batch_key"] == "batch"
     sc.read_h5ad(_written(adata, tmp_path / "cells.h5ad"))
 

@@ -56,15 +56,16 @@ def model() -> Any:
 # --- the law -------------------------------------------------------------------------------------
 
 
-def posterior() -> TangentWrappedNormal:
+def posterior(c: float = 2.0) -> TangentWrappedNormal:
     loc = torch.tensor([[1.5, -0.5], [0.0, 0.0]]).double()
-    return TangentWrappedNormal(loc, torch.tensor([[0.4, 0.7], [1.0, 1.0]]).double())
+    return TangentWrappedNormal(loc, torch.tensor([[0.4, 0.7], [1.0, 1.0]]).double(), c)
 
 
-def test_the_density_of_the_tangent_vector_has_mass_one():
+@pytest.mark.parametrize("c", [1e-3, 1.0, 4.0])
+def test_the_density_of_the_tangent_vector_has_mass_one(c):
     side = torch.linspace(-7, 7, 1001, dtype=torch.float64)
     h = torch.cartesian_prod(side, side).unsqueeze(1)
-    mass = posterior().log_prob(h).exp().sum(0).squeeze(-1) * (side[1] - side[0]) ** 2
+    mass = posterior(c).log_prob(h).exp().sum(0).squeeze(-1) * (side[1] - side[0]) ** 2
     assert torch.allclose(mass, torch.ones(2).double(), atol=1e-6)
 
 
@@ -77,9 +78,10 @@ def test_the_prior_is_the_standard_normal():
 
 def test_the_mean_of_the_divergence_is_that_of_the_wrapped_normal():
     one = posterior()
-    q = TangentWrappedNormal(one.loc.expand(20_000, 2, 2), one.scale)
+    q = TangentWrappedNormal(one.loc.expand(20_000, 2, 2), one.scale, one.c)
     draws = kl_divergence(q, Normal(torch.zeros(2).double(), 1.0)).squeeze(-1)
-    exact = kl_divergence(one.law, hw.WrappedNormal(tangent=torch.zeros(2).double(), scale=1.0))
+    prior = hw.WrappedNormal(tangent=torch.zeros(2).double(), scale=1.0, c=one.c)
+    exact = kl_divergence(one.law, prior)
     error = draws.std(0) / len(draws) ** 0.5
     assert ((draws.mean(0) - exact).abs() <= 4 * error + 1e-6).all()
 
@@ -94,7 +96,7 @@ def test_cells_stand_on_the_disc_as_far_out_as_their_centres(model):
     )
     radius = np.linalg.norm(y, axis=1)
     assert y.shape == (200, 2)
-    assert np.allclose(2 * np.arctanh(radius), np.linalg.norm(m, axis=1), rtol=1e-6)
+    assert np.allclose(2 * np.arctanh(radius), 2 * np.linalg.norm(m, axis=1), rtol=1e-6)  # √c = 2
     assert (variance > 0).all()
 
 
@@ -232,9 +234,19 @@ def test_counts_in_a_layer_and_dense_tables_are_taken():
 
 
 def test_other_latents_and_likelihoods_are_refused(model):
-    with pytest.raises(UserError, match="Expected `gene_likelihood` zinb, nb, poisson; got 'norm"):
+    with pytest.raises(UserError, match="Expected `gene_likelihood` nb, zinb, poisson; got 'norm"):
         HyperbolicSCVI(model.adata, gene_likelihood="normal")  # pyright: ignore
+    with pytest.raises(UserError, match=r"Expected `c` > 0 \(the curvature is −c\); got 0"):
+        HyperbolicSCVI(model.adata, c=0)
     with pytest.raises(UserError, match="Expected no `latent_distribution`"):
         HyperbolicSCVI(model.adata, latent_distribution="ln")
     with pytest.raises(UserError, match="that of HyperbolicSCVI is a wrapped normal"):
         model.differential_abundance(sample_key="batch")
+
+
+def test_without_curvature_it_is_scvi():
+    """The same encoder, and draws of a law that is all but normal."""
+    q = TangentWrappedNormal(torch.tensor([1.0, -2.0]).double(), torch.ones(2).double(), c=1e-8)
+    normal = Normal(q.loc, q.scale)
+    h = torch.randn(50, 2, dtype=torch.float64)
+    assert torch.allclose(q.log_prob(h)[:, 0], normal.log_prob(h).sum(-1), atol=1e-6)

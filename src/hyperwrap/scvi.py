@@ -3,9 +3,9 @@ r"""scvi-tools' `SCVI` with a hyperbolic latent space.
 The latent space is written in the tangent space at the origin: ``h = log₀(z)``. There the prior
 ``G(μ₀, I)`` is the standard normal itself, as it is in `scvi.module.VAE`, and ``|h|`` is the
 distance from the origin. The posterior ``G(exp₀(m), diag σ²)`` is not normal there; its density
-with respect to ``dh`` is that on ``H^n`` times the volume element:
+with respect to ``dh`` is that on ``H^n`` of curvature ``−c`` times the volume element:
 
-    log q(h) = log G(exp₀(h); exp₀(m), diag σ²) + (n−1)·log(sinh|h| / |h|)
+    log q(h) = log G(exp₀(h); exp₀(m), diag σ²) + (n−1)·log(sinh(√c|h|) / (√c|h|))
 
 So the posterior is all that differs from `SCVI`: encoder, decoder, likelihoods, covariates and
 training are those of scvi-tools.
@@ -33,8 +33,8 @@ with needs_extra("scvi"):
 
 __all__ = ["HyperbolicModule", "HyperbolicSCVI", "TangentWrappedNormal"]
 
-Likelihood = Literal["zinb", "nb", "poisson"]
-_LIKELIHOODS = ("zinb", "nb", "poisson")
+Likelihood = Literal["nb", "zinb", "poisson"]
+_LIKELIHOODS = ("nb", "zinb", "poisson")
 _AT_ONCE = 10_000  # cells, when counts are checked
 _DECODED = 4096  # points, when they are decoded
 _NAMED = 5  # genes or columns in a message
@@ -52,6 +52,7 @@ class TangentWrappedNormal(Distribution):
     Args:
         loc: ``m``, ``(..., n)``.
         scale: ``σ``, ``(..., n)``.
+        c: the curvature is ``−c``.
         validate_args: whether to check them.
 
     >>> q = TangentWrappedNormal(torch.zeros(4, 2), torch.ones(4, 2))
@@ -67,31 +68,34 @@ class TangentWrappedNormal(Distribution):
     support = constraints.real_vector  # pyright: ignore
     has_rsample = True
 
-    def __init__(self, loc: Tensor, scale: Tensor, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, loc: Tensor, scale: Tensor, c: float = 1.0, validate_args: bool | None = None
+    ) -> None:
         self.loc, self.scale = torch.broadcast_tensors(loc, scale)
-        self.law = WrappedNormal(tangent=self.loc, scale=self.scale, validate_args=False)
+        self.c = c
+        self.law = WrappedNormal(tangent=self.loc, scale=self.scale, c=c, validate_args=False)
         super().__init__(self.law.batch_shape, self.loc.shape[-1:], validate_args)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Reparametrised draws of ``h``, ``(*sample_shape, ..., n)``."""
-        return lorentz.log0(self.law.rsample(Size(sample_shape)))
+        return lorentz.log0(self.law.rsample(Size(sample_shape)), c=self.c)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """``log q(h)`` with respect to ``dh``, ``(..., n) → (..., 1)``."""
-        return (self.law.log_prob(lorentz.exp0(value)) + _log_volume(value)).unsqueeze(-1)
+        z = lorentz.exp0(value, c=self.c)
+        return (self.law.log_prob(z) + self.log_volume(value)).unsqueeze(-1)
 
-
-def _log_volume(h: Tensor) -> Tensor:
-    """The log of the volume element of ``exp₀``, ``(n−1)·log(sinh|h| / |h|)``."""
-    return (h.shape[-1] - 1) * log_sinhc_sqrt(squared_norm(h))
+    def log_volume(self, h: Tensor) -> Tensor:
+        """The log of the volume element of ``exp₀``, ``(n−1)·log(sinh(√c|h|) / (√c|h|))``."""
+        return (h.shape[-1] - 1) * log_sinhc_sqrt(self.c * squared_norm(h))
 
 
 @register_kl(TangentWrappedNormal, Normal)
 def _kl(q: TangentWrappedNormal, p: Normal) -> Tensor:
     """``log q(h) − log p(h)`` at one draw, whose mean is the divergence, ``(..., 1)``."""
     z, log_q = q.law.rsample_and_log_prob()
-    h = lorentz.log0(z)
-    return (log_q + _log_volume(h)).unsqueeze(-1) - p.log_prob(h).sum(-1, keepdim=True)
+    h = lorentz.log0(z, c=q.c)
+    return (log_q + q.log_volume(h)).unsqueeze(-1) - p.log_prob(h).sum(-1, keepdim=True)
 
 
 class HyperbolicModule(VAE):
@@ -101,11 +105,15 @@ class HyperbolicModule(VAE):
     ``kl_divergence(q, N(0, I))``.
     """
 
+    def __init__(self, *args: Any, c: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.c = c
+
     def inference(self, *args: Any, n_samples: int = 1, **kwargs: Any) -> dict[str, Any]:
         """What `VAE` infers, with the wrapped normal in place of the normal."""
         outputs = super().inference(*args, n_samples=n_samples, **kwargs)
         normal = outputs["qz"]
-        q = TangentWrappedNormal(normal.loc, normal.scale, validate_args=False)
+        q = TangentWrappedNormal(normal.loc, normal.scale, self.c, validate_args=False)
         h = q.rsample(() if n_samples == 1 else (n_samples,))
         return {**outputs, "qz": q, "z": h}
 
@@ -119,23 +127,26 @@ class HyperbolicSCVI(SCVI):
     All that `SCVI` does, this does in the same way: ``setup_anndata`` with layers, batches and
     covariates, ``train`` with early stopping on one GPU or several, ``history``, ``save`` and
     ``load``, ``load_query_data``, ``get_normalized_expression``, ``differential_expression``.
-    `SCVI(adata, n_latent=2)` is its Euclidean twin. What differs:
+    What differs:
 
     - The latent space is the hyperbolic plane, unless ``n_latent`` says otherwise.
     - `get_latent_representation` returns points of the Poincaré disc. With ``return_dist=True`` it
-      returns the ``m`` and ``σ²`` of ``G(exp₀(m), diag σ²)``, whose ``|m|`` is the distance from
-      the origin.
+      returns the ``m`` and ``σ²`` of ``G(exp₀(m), diag σ²)``, in the unit in which the prior is
+      the standard normal; ``√c|m|`` is the distance from the origin in the unit of the disc.
     - What cannot be counts is refused before anything is trained.
+    - The networks have two hidden layers, and the likelihood is negative binomial.
 
     Args:
         adata: what `setup_anndata` was given.
         registry: in place of ``adata``, the registry of a data module that ``train`` is given.
         n_hidden: the width of the hidden layers.
         n_latent: the dimension of the hyperbolic space.
+        c: the curvature is ``−c``, in the unit in which the prior has a standard deviation of 1:
+            the larger, the more room there is for branches. With ``c → 0`` it becomes `SCVI`.
         n_layers: how many hidden layers encoder and decoder have.
         dropout_rate: of the encoder.
         dispersion: ``gene``, ``gene-batch``, ``gene-label`` or ``gene-cell``.
-        gene_likelihood: ``zinb``, ``nb`` or ``poisson``.
+        gene_likelihood: ``nb``, ``zinb`` or ``poisson``.
         use_observed_lib_size: whether a cell's library size is its number of counts; otherwise
             it is inferred.
         kwargs: further keywords of `scvi.module.VAE`.
@@ -156,13 +167,16 @@ class HyperbolicSCVI(SCVI):
         registry: dict[str, Any] | None = None,
         n_hidden: int = 128,
         n_latent: int = 2,
-        n_layers: int = 1,
+        c: float = 4.0,
+        n_layers: int = 2,
         dropout_rate: float = 0.1,
         dispersion: Literal["gene", "gene-batch", "gene-label", "gene-cell"] = "gene",
-        gene_likelihood: Likelihood = "zinb",
+        gene_likelihood: Likelihood = "nb",
         use_observed_lib_size: bool = True,
         **kwargs: Any,
     ) -> None:
+        if not c > 0:
+            raise UserError(f"Expected `c` > 0 (the curvature is −c); got {c}.")
         if gene_likelihood not in _LIKELIHOODS:
             raise UserError(
                 f"Expected `gene_likelihood` {', '.join(_LIKELIHOODS)}; got {gene_likelihood!r}."
@@ -182,11 +196,13 @@ class HyperbolicSCVI(SCVI):
             dispersion=dispersion,
             gene_likelihood=gene_likelihood,
             use_observed_lib_size=use_observed_lib_size,
+            c=c,
             **kwargs,
         )
         self._model_summary_string = (
-            f"HyperbolicSCVI in {n_latent} dimensions, {n_layers} hidden layers of {n_hidden}, "
-            f"dropout {dropout_rate}, dispersion by {dispersion}, likelihood {gene_likelihood}."
+            f"HyperbolicSCVI in {n_latent} dimensions of curvature {-c:g}, {n_layers} hidden "
+            f"layers of {n_hidden}, dropout {dropout_rate}, dispersion by {dispersion}, "
+            f"likelihood {gene_likelihood}."
         )
         self.init_params_ = self._get_init_params(locals())
 
@@ -243,7 +259,17 @@ class HyperbolicSCVI(SCVI):
             kwargs: as in `SCVI`; with ``give_mean=False`` a draw of the posterior is returned.
         """
         found: Any = super().get_latent_representation(*args, return_dist=return_dist, **kwargs)
-        return found if return_dist else to_disc(found)
+        return found if return_dist else self.to_disc(found)
+
+    def to_disc(self, h: Any) -> NDArray[np.float64]:
+        """Tangent vectors, such as ``m``, as points of the Poincaré ball, ``(..., n)``."""
+        return to_disc(np.asarray(h, np.float64) * self.root_c)
+
+    @property
+    def root_c(self) -> float:
+        """The unit of length of the prior in that of the disc, ``√c``."""
+        module: Any = self.module
+        return module.c**0.5
 
     @torch.inference_mode()
     def decode(
@@ -266,7 +292,7 @@ class HyperbolicSCVI(SCVI):
             random_state: a seed for the draw of these cells.
         """
         z = charts.from_poincare(torch.as_tensor(places, dtype=torch.float64))
-        h, columns = lorentz.log0(z).float(), self._columns(genes)
+        h, columns = (lorentz.log0(z) / self.root_c).float(), self._columns(genes)
         lenders = self._lenders(n_cells, random_state)
         found = [
             self._decoded(some, lenders)[..., columns].mean(1)

@@ -94,7 +94,7 @@ def place(adata: AnnData, model: "HyperbolicSCVI", like: AnnData | None = None) 
     """Writes where a trained model puts cells.
 
     - ``obsm["X_hyperbolic"]``: the centres of their posteriors on the Poincaré disc;
-    - ``obs["hyperbolic_spread"]``: the standard deviation of a posterior, ``√(mean σ²)``;
+    - ``obs["hyperbolic_spread"]``: the standard deviation of a posterior, ``√(c·mean σ²)``;
     - ``uns["hyperbolic"]``: settings, and the root once `recentre` has found it.
 
     Args:
@@ -103,8 +103,8 @@ def place(adata: AnnData, model: "HyperbolicSCVI", like: AnnData | None = None) 
         like: old cells whose root the new ones are to be seen from.
     """
     m, variance = model.get_latent_representation(adata, return_dist=True)
-    adata.obsm[KEY] = charts.to_poincare(lorentz.exp0(torch.as_tensor(m).double())).numpy()
-    adata.obs["hyperbolic_spread"] = np.sqrt(variance.mean(1))
+    adata.obsm[KEY] = model.to_disc(m)
+    adata.obs["hyperbolic_spread"] = model.root_c * np.sqrt(variance.mean(1))
     adata.uns[UNS] = {}
     if like is not None:
         _seen_from(adata, root_of(like, m.shape[1]))

@@ -106,6 +106,21 @@ def cells(
     followed(context, run, cells.reproducing(run, mouse, blood, cells.PROTOCOL), "models")
 
 
+@reproduce.command()
+def counts(
+    context: typer.Context,
+    output: Output = Path("runs/counts"),
+    seed: Seed = 0,
+    resume: Resume = False,
+) -> None:
+    """Counts of cells from three batches: scVI and its hyperbolic twin on a tree that is known."""
+    from nagano2019 import counts
+
+    config = counts.config(seed, counts.PROTOCOL)
+    run = Run(output, "hyperwrap reproduce counts", config, resume=resume)
+    followed(context, run, counts.reproducing(run, counts.PROTOCOL), "maps")
+
+
 class _Protocol(StrEnum):
     OURS = "ours"
     PAPER = "paper"
