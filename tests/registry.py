@@ -10,6 +10,7 @@ from itertools import product
 from typing import Any
 
 import torch
+from scipy.stats import multivariate_t
 from torch import Tensor
 from torch.distributions import (
     Cauchy,
@@ -73,6 +74,39 @@ BASE_LAWS: dict[str, Callable[[Tensor], Distribution]] = {
 
 def _diag(low: Tensor) -> Tensor:
     return low.diagonal(dim1=-2, dim2=-1)
+
+
+# --- elliptical laws by name, at a factor of Σ ----------------------------------------------------
+
+ELLIPTICAL: dict[str, Callable[..., Distribution]] = {
+    "wrapped-laplace": lambda low, **at: hw.WrappedLaplace(scale_tril=low, **at),
+    "wrapped-student": lambda low, **at: hw.WrappedStudentT(3.5, scale_tril=low, **at),
+    "wrapped-cauchy": lambda low, **at: hw.WrappedCauchy(scale=0.3 * _diag(low), **at),
+}
+
+
+class Elliptical(Distribution):
+    """Their law of ``v``, by SciPy's t and by a formula of the Laplace."""
+
+    def __init__(self, form: str, low: Tensor) -> None:
+        self.form = form
+        self.low = low if form != "wrapped-cauchy" else torch.diag_embed(0.3 * _diag(low))
+        super().__init__(low.shape[:-2], low.shape[-1:], validate_args=False)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        low = self.low.expand(*value.shape, value.shape[-1]).reshape(-1, *self.low.shape[-2:])
+        rows = zip(value.reshape(-1, value.shape[-1]), low, strict=True)
+        return torch.tensor([self._one(v, m) for v, m in rows], dtype=F64).view(value.shape[:-1])
+
+    def _one(self, v: Tensor, low: Tensor) -> float:
+        n = len(v)
+        if self.form != "wrapped-laplace":
+            df: Any = 3.5 if self.form == "wrapped-student" else 1.0
+            sigma: Any = (low @ low.mT).numpy()
+            return multivariate_t.logpdf(v.numpy(), shape=sigma, df=df)
+        length = torch.linalg.solve(low, v).norm().item()
+        area = 2 * math.pi ** (n / 2) / math.gamma(n / 2)
+        return -length - math.log(area * math.gamma(n)) - low.logdet().item()
 
 
 # --- laws of the distance from the centre, at a size --------------------------------------------
@@ -152,6 +186,8 @@ class Case:
         low = self.tril(dtype)
         if self.form in ISOTROPIC:
             return ISOTROPIC[self.form](low, c=self.c, **centre)
+        if self.form in ELLIPTICAL:
+            return ELLIPTICAL[self.form](low, c=self.c, **centre)
         if self.form in BASE_LAWS:
             return hw.Wrapped(BASE_LAWS[self.form](low), c=self.c, **centre)
         return hw.WrappedNormal(**SIGMA_FORMS[self.form](low), c=self.c, **centre)
@@ -160,6 +196,8 @@ class Case:
         low = self.tril(dtype)
         if self.form in ISOTROPIC:
             return OnTangents(self.form, low, self.n, self.c)
+        if self.form in ELLIPTICAL:
+            return Elliptical(self.form, low)
         if not self.is_normal:
             return BASE_LAWS[self.form](low)
         if self.form == "scalar":
@@ -209,6 +247,11 @@ CASES = [
     Case("riemannian", n=2, radius=0.0),
     Case("riemannian", n=3, c=4.0, batch=(3,)),
     Case("riemannian", n=5, batch=(2, 2)),
+    Case("wrapped-laplace", n=1, c=0.25),
+    Case("wrapped-laplace", n=3, batch=(2,)),
+    Case("wrapped-student", n=2, c=4.0, batch=(2, 2)),
+    Case("wrapped-student", n=5),
+    Case("wrapped-cauchy", n=2, radius=0.0),
     Case("ball", n=1),
     Case("ball", n=2, c=0.25, batch=(3,)),
     Case("ball", n=3, radius=0.0),

@@ -11,8 +11,11 @@ from hyperwrap.distributions import (
     RiemannianNormal,
     UniformBall,
     Wrapped,
+    WrappedCauchy,
+    WrappedLaplace,
     WrappedNormal,
     WrappedNormalMixture,
+    WrappedStudentT,
     estimate_kl,
 )
 from hyperwrap.embedding import Embedding, embed
@@ -33,8 +36,11 @@ __all__ = [
     "RiemannianNormal",
     "UniformBall",
     "Wrapped",
+    "WrappedCauchy",
+    "WrappedLaplace",
     "WrappedNormal",
     "WrappedNormalMixture",
+    "WrappedStudentT",
     "charts",
     "constraints",
     "embed",

@@ -14,7 +14,13 @@ from torch.distributions import Categorical, MixtureSameFamily
 
 import hyperwrap as hw
 from hyperwrap import lorentz
-from hyperwrap.distributions.radii import BallRadius, Chi, NormalRadius
+from hyperwrap.distributions.radii import (
+    BallRadius,
+    Chi,
+    GammaRadius,
+    NormalRadius,
+    StudentRadius,
+)
 from hyperwrap.errors import UserError
 
 F32, F64 = torch.float32, torch.float64
@@ -76,6 +82,8 @@ def test_normaliser_entropy_and_variance_have_gradients_in_scale_and_curvature(n
 
 RADII = {
     "chi": lambda n, s: Chi(n),
+    "gamma": lambda n, s: GammaRadius(n),
+    "student": lambda n, s: StudentRadius(n, tensor([2.5, 11.0]) if s.dim() else tensor(3.0)),
     "normal": NormalRadius,
     "ball": BallRadius,
 }
@@ -205,6 +213,11 @@ def test_draws_and_densities_work_under_func_and_compile():
 # --- regions -------------------------------------------------------------------------------------
 
 LAWS = {
+    "laplace": lambda: hw.WrappedLaplace(tangent=tensor([1.0, 2.0]), scale=tensor([0.2, 0.9])),
+    "student": lambda: hw.WrappedStudentT(
+        2.5, tangent=tensor([1.0, 2.0]), scale_tril=tensor([[0.2, 0.0], [0.3, 0.5]]), c=0.5
+    ),
+    "cauchy": lambda: hw.WrappedCauchy(tangent=tensor([1.0, 2.0]), scale=1e-4),
     "riemannian": lambda: hw.RiemannianNormal(tangent=tensor([1.0, 2.0]), scale=0.9, c=2.0),
     "ball": lambda: hw.UniformBall(tangent=tensor([1.0, 2.0]), radius=0.9, c=2.0),
     "diagonal": lambda: hw.WrappedNormal(tangent=tensor([1.0, 2.0]), scale=tensor([0.2, 0.9])),
@@ -235,6 +248,47 @@ def test_a_level_is_a_probability():
     law = LAWS["ball"]()
     with pytest.raises(UserError, match="Expected `level` between 0 and 1; got 95"):
         law.contains(law.loc, 95)
+
+
+@for_each(name=["laplace", "student", "cauchy"])
+def test_on_the_line_the_named_laws_are_those_of_torch(name: str):
+    z = lorentz.exp0(torch.linspace(-3, 5, 20, dtype=F64).unsqueeze(-1))
+    loc = {"loc": lorentz.exp0(tensor([0.5])), "scale": 0.7}
+    law, flat = {
+        "laplace": (hw.WrappedLaplace(**loc), torch.distributions.Laplace(0.5, 0.7)),
+        "student": (hw.WrappedStudentT(3.0, **loc), torch.distributions.StudentT(3.0, 0.5, 0.7)),
+        "cauchy": (hw.WrappedCauchy(**loc), torch.distributions.Cauchy(0.5, 0.7)),
+    }[name]
+    expected = flat.log_prob(lorentz.log0(z).squeeze(-1))
+    torch.testing.assert_close(law.log_prob(z), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_only_laws_with_light_tails_have_a_mean():
+    loc = lorentz.origin(2)
+    assert torch.equal(hw.WrappedLaplace(loc, 1.0).mean, loc)
+    law = hw.WrappedStudentT(torch.tensor([0.5, 2.0]), loc, 1.0)
+    assert law.mean.isnan().all(-1).tolist() == [True, False]
+    assert hw.WrappedCauchy(loc, 1.0).mean.isnan().all()
+    with pytest.raises(ValueError, match="Expected `df` > 0; got -1"):
+        hw.WrappedStudentT(-1.0, loc, 1.0)
+
+
+def test_a_t_law_has_gradients_in_its_degrees_of_freedom():
+    def draw(df: Tensor, h: Tensor) -> tuple[Tensor, ...]:
+        torch.manual_seed(2)
+        return hw.WrappedStudentT(df, tangent=h, scale=0.5).rsample_and_log_prob((2,))
+
+    df, h = tensor(3.0, requires_grad=True), tensor([0.3, 0.4], requires_grad=True)
+    z, log_q = draw(df, h)
+    gradients = torch.autograd.grad(z.sum() + log_q.sum(), (df, h))
+    assert all(g.isfinite().all() and (g != 0).all() for g in gradients)
+    h, z = h.detach(), z.detach()
+    assert gradcheck(lambda df: hw.WrappedStudentT(df, tangent=h, scale=0.5).log_prob(z), df)
+
+
+def test_an_entropy_that_is_not_known_says_how_to_estimate_it():
+    with pytest.raises(NotImplementedError, match="of a WrappedLaplace is not known. To estimate"):
+        LAWS["laplace"]().entropy()
 
 
 # --- what is refused -----------------------------------------------------------------------------

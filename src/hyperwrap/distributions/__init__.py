@@ -1,5 +1,6 @@
 """Probability distributions on hyperbolic space, with the conventions of `torch.distributions`."""
 
+from hyperwrap.distributions.elliptical import WrappedCauchy, WrappedLaplace, WrappedStudentT
 from hyperwrap.distributions.isotropic import RiemannianNormal, UniformBall
 from hyperwrap.distributions.kl import KLEstimate, estimate_kl
 from hyperwrap.distributions.mixture import WrappedNormalMixture
@@ -11,7 +12,10 @@ __all__ = [
     "RiemannianNormal",
     "UniformBall",
     "Wrapped",
+    "WrappedCauchy",
+    "WrappedLaplace",
     "WrappedNormal",
     "WrappedNormalMixture",
+    "WrappedStudentT",
     "estimate_kl",
 ]

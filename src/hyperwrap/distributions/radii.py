@@ -24,7 +24,16 @@ from torch.distributions import Distribution, constraints
 
 from hyperwrap.precision import wide
 
-__all__ = ["BallRadius", "Chi", "NormalRadius", "Radius", "SweptRadius", "log_sphere_area"]
+__all__ = [
+    "BallRadius",
+    "Chi",
+    "GammaRadius",
+    "NormalRadius",
+    "Radius",
+    "StudentRadius",
+    "SweptRadius",
+    "log_sphere_area",
+]
 
 
 def log_sphere_area(n: int) -> float:
@@ -140,6 +149,79 @@ class Chi(Radius):
         from scipy.special import gammaincinv
 
         return (2 * by_scipy(gammaincinv, self.n / 2, u)).sqrt()
+
+
+class GammaRadius(Radius):
+    """The length of a vector in ``R^n`` with density ``∝ e^{−|x|}``.
+
+    >>> GammaRadius(1).cdf(torch.tensor(1.0))  # 1 − 1/e
+    tensor(0.6321)
+    """
+
+    def __init__(
+        self, n: int, batch_shape: Sequence[int] = (), validate_args: bool | None = None
+    ) -> None:
+        super().__init__(n, batch_shape, validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> "GammaRadius":
+        """The same law over a larger batch."""
+        return GammaRadius(self.n, batch_shape, self._validate_args)
+
+    def log_density(self, rho: Tensor) -> Tensor:
+        """``(n−1)·log ρ − ρ`` less a constant."""
+        return torch.xlogy(torch.full_like(rho, self.n - 1), rho) - rho - lgamma(self.n)
+
+    def below(self, rho: Tensor) -> Tensor:
+        """The incomplete gamma function."""
+        from scipy.special import gammainc
+
+        return by_scipy(gammainc, float(self.n), rho)
+
+    def quantile(self, u: Tensor) -> Tensor:
+        """The inverse incomplete gamma function."""
+        from scipy.special import gammaincinv
+
+        return by_scipy(gammaincinv, float(self.n), u)
+
+
+class StudentRadius(Radius):
+    """The length of a multivariate t vector in ``R^n``; derivatives in ``ρ``, not in ``ν``.
+
+    >>> StudentRadius(1, torch.tensor(1.0)).cdf(torch.tensor(1.0))  # a Cauchy law's quartile
+    tensor(0.5000)
+    """
+
+    def __init__(self, n: int, df: Tensor, validate_args: bool | None = None) -> None:
+        self.df = wide(df)
+        super().__init__(n, df.shape, validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> "StudentRadius":
+        """The same law over a larger batch."""
+        return StudentRadius(self.n, self.df.expand(Size(batch_shape)), self._validate_args)
+
+    def log_density(self, rho: Tensor) -> Tensor:
+        """``(n−1)·log ρ − ½(ν+n)·log(1 + ρ²/ν)`` less a constant."""
+        n, df = self.n, self.df
+        beta = torch.lgamma((df + n) / 2) - torch.lgamma(df / 2) - lgamma(n / 2)
+        constant = beta + log(2) - n / 2 * df.log()
+        area = torch.xlogy(torch.full_like(rho, n - 1), rho)
+        return constant + area - (df + n) / 2 * torch.log1p(rho.square() / df)
+
+    def below(self, rho: Tensor) -> Tensor:
+        """The incomplete beta function."""
+        from scipy.special import betainc
+
+        q = rho.square()
+        return by_scipy(betainc, self.n / 2, self.df / 2, q / (q + self.df))
+
+    def quantile(self, u: Tensor) -> Tensor:
+        """The inverse incomplete beta function, of the smaller of both tails."""
+        from scipy.special import betainccinv, betaincinv
+
+        inner = by_scipy(betaincinv, self.n / 2, self.df / 2, u)  # ρ²/(ν + ρ²)
+        outer = by_scipy(betainccinv, self.df / 2, self.n / 2, u)  # ν/(ν + ρ²)
+        odds = torch.where(u < 0.5, inner / (1 - inner), (1 - outer) / outer)
+        return (self.df * odds).sqrt()
 
 
 # --- laws of the distance on H^n ------------------------------------------------------------------
