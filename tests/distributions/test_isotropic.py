@@ -287,7 +287,9 @@ def test_a_t_law_has_gradients_in_its_degrees_of_freedom():
 
 
 def test_an_entropy_that_is_not_known_says_how_to_estimate_it():
-    with pytest.raises(NotImplementedError, match="of a WrappedLaplace is not known. To estimate"):
+    with pytest.raises(
+        NotImplementedError, match=r"of a WrappedLaplace is not known\. To estimate"
+    ):
         LAWS["laplace"]().entropy()
 
 

@@ -22,6 +22,7 @@ from torch.distributions.utils import lazy_property
 from hyperwrap import lorentz
 from hyperwrap.constraints import Hyperboloid, hyperboloid, overflow_radius, wider
 from hyperwrap.curvature import Curvature, require_positive
+from hyperwrap.errors import UserError
 from hyperwrap.precision import Lookup, at_least_float32, traced, wide
 from hyperwrap.special import log_sinhc_sqrt, squared_norm
 
@@ -138,6 +139,14 @@ class WrappedDistribution(Distribution, ABC):
     def support(self) -> Hyperboloid:  # pyright: ignore
         """The hyperboloid of curvature ``−c``."""
         return Hyperboloid(self.c)
+
+    def __call__(self: Distribution, *_: Any, **__: Any) -> Tensor:
+        """What `pyro.sample` does with a law of Pyro; those are in `hyperwrap.pyro`."""
+        name = type(self).__name__
+        raise UserError(
+            f"Expected a law of Pyro; got hw.{name}. "
+            f"Use hyperwrap.pyro.{name}, which takes the same arguments."
+        )
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Points ``(*sample_shape, *batch_shape, n+1)`` without gradients (Algorithm 1)."""

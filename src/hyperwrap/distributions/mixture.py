@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.distributions import MixtureSameFamily
 
 from hyperwrap.curvature import Curvature, over, root, times
+from hyperwrap.distributions.base import WrappedDistribution
 from hyperwrap.distributions.centres import differentiable, frechet_centre, seen_from
 from hyperwrap.distributions.cubature import normal_pairs
 from hyperwrap.distributions.em import MixtureFit, fit_mixture
@@ -37,6 +38,8 @@ class WrappedNormalMixture(MixtureSameFamily):
     tensor([[1., 0.],
             [0., 1.]])
     """
+
+    __call__ = WrappedDistribution.__call__
 
     @classmethod
     def fit(
