@@ -38,8 +38,8 @@ def points(count: int = 8) -> Tensor:
 LAWS: dict[str, dict[str, Any]] = {
     "WrappedNormal": {"scale": torch.ones(4, 1, 2)},
     "WrappedLaplace": {"scale_tril": torch.eye(2)},
-    "WrappedStudentT": {"df": torch.ones(4, 3), "scale": torch.ones(2)},
-    "WrappedCauchy": {"scale": torch.ones(2)},
+    "WrappedStudentT": {"df": 30 * torch.ones(4, 3), "scale": torch.ones(2)},
+    "WrappedCauchy": {"scale": 1e-3 * torch.ones(2)},
     "RiemannianNormal": {"scale": torch.ones(4, 1)},
     "UniformBall": {"radius": torch.ones(4, 3)},
 }
