@@ -90,7 +90,7 @@ def test_a_tangent_vector_is_latent_at_a_latent_curvature():
             seen = lorentz.exp0(lorentz.log0(data), c=c)
             pyro.sample("x", hp.WrappedNormal(tangent=v, scale=0.5, c=c), obs=seen)
 
-    run = MCMC(NUTS(model), num_samples=20, warmup_steps=20, disable_progbar=True)
+    run = MCMC(NUTS(model), num_samples=20, warmup_steps=100, disable_progbar=True)
     run.run()
     assert run.get_samples()["c"].std() > 0
 
