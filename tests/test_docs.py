@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[1]
         pytest.param("docs/gallery.md", marks=pytest.mark.slow),
     ],
 )
-def test_code_on_the_page_runs(page: str) -> None:
+def test_code_on_the_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.S | re.M)
     assert blocks
     namespace: dict[str, object] = {}
