@@ -192,7 +192,16 @@ def test_a_run_is_not_overwritten(trained: Path):
 
 def test_resume_takes_the_same_options(trained: Path):
     before = contents(trained)
-    run = ("embed", trained.parent / "edges.tsv", "-o", trained, "--resume", "--closure")
+    run = (
+        "embed",
+        trained.parent / "edges.tsv",
+        "-o",
+        trained,
+        "--resume",
+        "--closure",
+        "--dim",
+        5,
+    )
     assert "there `dim` is 2, and here 5" in sentence(invoke(*run))
     assert "there `epochs` is 60, and here 7" in sentence(invoke(*run, "--dim", 2, "--epochs", 7))
     assert contents(trained) == before

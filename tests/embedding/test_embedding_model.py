@@ -674,7 +674,7 @@ def test_heavy_edges_count_for_more():
     ("options", "message"),
     [
         ({"dim": 0}, "`dim` ≥ 1 and `epochs` ≥ 0; got 0 and"),
-        ({"epochs": -1}, "`dim` ≥ 1 and `epochs` ≥ 0; got 5 and -1"),
+        ({"epochs": -1}, "`dim` ≥ 1 and `epochs` ≥ 0; got 2 and -1"),
         ({"geometry": "flat"}, "`geometry` hyperbolic or euclidean; got 'flat'"),
         (
             {"covariance": "full"},

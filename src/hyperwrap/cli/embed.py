@@ -63,7 +63,7 @@ def embed(
     context: typer.Context,
     edges: Edges,
     output: Output = Path("runs/embed"),
-    dim: Annotated[int, typer.Option(min=1, help="Dimension of the space.")] = 5,
+    dim: Annotated[int, typer.Option(min=1, help="Dimension of the space.")] = 2,
     geometry: Annotated[Geometry, typer.Option(help="Geometry of the space.")] = "hyperbolic",
     covariance: Annotated[
         Covariance,

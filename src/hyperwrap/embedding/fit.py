@@ -42,7 +42,7 @@ _CPU_SCORES = 4e9  # times (n + 2), in about two minutes on two cores
 
 def embed(
     edges: Any,
-    dim: int = 5,
+    dim: int = 2,
     geometry: Geometry = "hyperbolic",
     covariance: Covariance = "diagonal",
     *,
