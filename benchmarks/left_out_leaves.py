@@ -119,6 +119,28 @@ def measure(name: str, dim: int, epochs: int, most: int, seed: int) -> dict[str,
     return {**result, "ratio": round(result["added_leaves"]["MAP"] / there, 4)}
 
 
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """The share that is true against the probability given, for each graph and kind of pair."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+    for axes, kind in zip(
+        figure.subplots(1, 2, sharey=True), ("held_out_pairs", "pairs_of_added_leaves"), strict=True
+    ):
+        axes.plot([0, 1], [0, 1], color="0.8", zorder=0)
+        for row in rows:
+            curve = row[kind]["curve"]
+            given, true, weight = ([x[name] for x in curve] for name in ("given", "true", "weight"))
+            label = f"{row['graph']}, error {row[kind]['calibration_error']:.3f}"
+            sizes = [6 + 300 * x for x in weight]
+            axes.scatter(given, true, sizes, alpha=0.7, linewidths=0, label=label)
+        axes.set(title=kind.replace("_", " "), xlabel="probability given", aspect="equal")
+        axes.legend(frameon=False, fontsize="x-small", loc=(0.02, 0.7), markerscale=0.4)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].set_ylabel("share that is true")
+    figure.savefig(path, dpi=160)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("graphs", nargs="+", choices=GRAPHS)
@@ -127,11 +149,14 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=1500, help="leaves to add")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--figure", type=Path, help="where to draw the reliability curves")
     given = parser.parse_args()
     rows = []
     for name in given.graphs:
         rows.append(measure(name, given.dim, given.epochs, given.most, given.seed))
         print(json.dumps(rows[-1], indent=1), flush=True)
+    if given.figure:
+        draw(rows, given.figure)
     if given.json:
         given.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
 
