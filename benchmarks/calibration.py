@@ -6,13 +6,14 @@ axis. Laws of the fit have Σ of a condition number of about 10, or equal to its
 the Fréchet mean is that of the law with the full Σ. The regression has one covariate, 50 or 500
 standard normal draws, a slope of length 1.5 and errors of Σ = .25·I.
 
-    python benchmarks/calibration.py regions -o DIR [--sets 1000] [--seed 0]
-    python benchmarks/calibration.py tests -o DIR [--sets 4000] [--seed 0]
+    python benchmarks/calibration.py regions -o DIR [--sets 1000] [--seed 0] [--resume]
+    python benchmarks/calibration.py tests -o DIR [--sets 3000] [--seed 0] [--resume]
 """
 
 import argparse
+import json
 from collections.abc import Callable, Iterator
-from itertools import product
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -146,14 +147,24 @@ KINDS = {
 }
 
 
-def measured(cases: dict[str, Case], sizes: tuple[int, ...], sets: int) -> Iterator[Row]:
-    for n, radius, size in product((2, 5), (0.0, 5.0), sizes):
-        name = f"H{'²⁵'[n > 2]}, R = {radius:.0f}, {size} points"
-        for column, case in cases.items():
-            counts = [min(TOGETHER, sets - i) for i in range(0, sets, TOGETHER)]
-            share = sum(case(n, radius, size, count).sum().item() for count in counts) / sets
-            print(f"{name:30} {column:25} {share:.4f}", flush=True)
-            yield Row(name, column, share, seeds=sets)
+def measured(run: Run, kind: str, sets: int, seed: int) -> Iterator[Row]:
+    """Every cell of the table, from ``rows.jsonl`` where an earlier part of the run has left it."""
+    cases, sizes, _ = KINDS[kind]
+    kept = run.folder / "rows.jsonl"
+    lines = kept.read_text().splitlines() if kept.exists() else []
+    yield from (Row(**json.loads(line)) for line in lines)
+    table = [(n, r, size, c) for n in (2, 5) for r in (0.0, 5.0) for size in sizes for c in cases]
+    for index, (n, radius, size, column) in list(enumerate(table))[len(lines) :]:
+        torch.manual_seed(1000 * seed + index)
+        counts = [min(TOGETHER, sets - i) for i in range(0, sets, TOGETHER)]
+        hits = sum(cases[column](n, radius, size, count).sum().item() for count in counts)
+        row = Row(
+            f"H{'²⁵'[n > 2]}, R = {radius:.0f}, {size} points", column, hits / sets, seeds=sets
+        )
+        print(f"{row.row:30} {column:25} {row.mean:.4f}", flush=True)
+        with kept.open("a") as file:
+            file.write(json.dumps(asdict(row)) + "\n")
+        yield row
 
 
 def main() -> None:
@@ -162,13 +173,14 @@ def main() -> None:
     parser.add_argument("-o", "--output", required=True)
     parser.add_argument("--sets", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--resume", action="store_true")
     given = parser.parse_args()
     config = {"sets": given.sets, "seed": given.seed}
-    run = Run(given.output, f"python benchmarks/calibration.py {given.kind}", config)
-    torch.manual_seed(given.seed)
-    cases, sizes, remark = KINDS[given.kind]
-    rows = list(measured(cases, sizes, given.sets))
-    run.finish(rows, remark.format(given.sets, (0.05 * 0.95 / given.sets) ** 0.5))
+    run = Run(
+        given.output, f"python benchmarks/calibration.py {given.kind}", config, resume=given.resume
+    )
+    rows = list(measured(run, given.kind, given.sets, given.seed))
+    run.finish(rows, KINDS[given.kind][2].format(given.sets, (0.05 * 0.95 / given.sets) ** 0.5))
 
 
 if __name__ == "__main__":

@@ -134,6 +134,16 @@ def test_interpolation_begins_and_ends_at_what_the_ends_decode_to():
     assert np.allclose(shown[:, -2:], ends[1], atol=1e-5)
 
 
+def test_a_diagnosis_is_three_panels_with_what_was_found():
+    found = hw.stats.diagnose(torch.randn(30, 2))
+    deltas, radii, held_out = hw.plot.diagnosis(found)
+    assert sum(bar.get_height() for bar in deltas.patches) == len(found.deltas)  # pyright: ignore
+    assert sum(bar.get_height() for bar in radii.patches) == found.used  # pyright: ignore
+    drawn: Any = held_out.lines[1].get_ydata()
+    assert np.allclose(drawn, found.held_out["euclidean"])
+    assert held_out.get_legend().get_texts()[0].get_text().startswith("$H^2$: $")  # pyright: ignore
+
+
 def test_what_cannot_be_drawn_says_why():
     with pytest.raises(ValueError, match=r"Expected points of the hyperbolic plane, \(\.\.\., 3\)"):
         hw.plot.points(torch.zeros(5, 2))
