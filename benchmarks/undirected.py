@@ -1,7 +1,7 @@
 """Graphs without direction in two dimensions: are neighbours found, and are distances kept?
 
 MAP ranks the neighbours of every node among all nodes. Distortion is the mean of ``|s·d/D - 1|``
-over all pairs: ``d`` is the distance of the centres, ``D`` the number of edges between the nodes, and
+over all pairs: ``d`` is the distance of the centres, ``D`` the number of edges between them, and
 ``s`` the scale that makes it least.
 
     python benchmarks/undirected.py karate miserables grid
