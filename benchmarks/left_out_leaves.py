@@ -74,6 +74,11 @@ def calibration(e: hw.Embedding, ends: np.ndarray, below: np.ndarray, weight: np
     }
 
 
+def known(e: hw.Embedding) -> Hierarchy:
+    assert e.hierarchy is not None
+    return e.hierarchy
+
+
 def measure(name: str, dim: int, epochs: int, most: int, seed: int) -> dict[str, Any]:
     whole, rng = GRAPHS[name]().direct, np.random.default_rng(seed)
     leaves = Relatives(whole).leaves()
@@ -86,16 +91,17 @@ def measure(name: str, dim: int, epochs: int, most: int, seed: int) -> dict[str,
     embedded, start = time.perf_counter() - start, time.perf_counter()
     e.probability(e.names[0], e.names[1])
     fitted, before = time.perf_counter() - start, len(e)
-    seen = {tuple(pair) for pair in Relatives(e.hierarchy).sample(1500).ends.tolist()}
+    seen = {tuple(pair) for pair in Relatives(known(e)).sample(1500).ends.tolist()}
     added = parents_of(whole, rng.choice(out, min(most, len(out)), replace=False))
     start = time.perf_counter()
     e.add_all(added)
     adding = time.perf_counter() - start
 
-    closure, relatives = e.hierarchy.closure(), Relatives(e.hierarchy)
+    grown = known(e)
+    closure, relatives = grown.closure(), Relatives(grown)
     new = np.arange(before, len(e))
     old = relatives.leaves(np.arange(before))
-    old = old[np.isin(old, e.hierarchy.edges[:, 0])]
+    old = old[np.isin(old, grown.edges[:, 0])]
     some = rng.choice(old, min(len(new), len(old)), replace=False)
     pairs = relatives.sample(20000, seed=1 + seed)
     unseen = np.array([tuple(pair) not in seen for pair in pairs.ends.tolist()])

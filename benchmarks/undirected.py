@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("graphs", nargs="+", choices=GRAPHS)
     torch.set_num_threads(1)
     for name in parser.parse_args().graphs:
-        graph = nx.relabel_nodes(nx.Graph(GRAPHS[name]().edges()), str)
+        graph = nx.Graph((str(a), str(b)) for a, b in GRAPHS[name]().edges())
         for geometry, covariance, epochs in KINDS:
             start = time.process_time()
             e = hw.embed(graph, 2, geometry, covariance, epochs=epochs)

@@ -71,7 +71,9 @@ def told_apart(a: float, b: float) -> tuple[float, float]:
     """Two numbers in three digits, or in as many as it takes to tell them apart.
 
     >>> told_apart(4.7312, 4.7389)
-    (4.731, 4.739)
+    (4.73, 4.74)
+    >>> told_apart(4.7312, 4.7319)
+    (4.731, 4.732)
     """
     for digits in range(3, 17):
         short = float(f"{a:.{digits}g}"), float(f"{b:.{digits}g}")

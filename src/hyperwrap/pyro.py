@@ -15,6 +15,9 @@ Make the tangent vector the latent variable instead:
 which is the same as ``z ~ WrappedNormal(origin, 1, c=c)``. Observed laws take any ``c``.
 """
 
+# Pyro promises that `expand` returns its own class; ours return laws of their own kind.
+# pyright: reportIncompatibleMethodOverride=false
+
 from typing import Any
 
 import torch

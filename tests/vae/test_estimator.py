@@ -334,14 +334,16 @@ def test_tables_longer_than_a_part_are_put_together_in_order():
 
 def test_data_frames_and_anndata_keep_names():
     names = list("abcdef")
-    frame, cells = pd.DataFrame(X, columns=names), FakeAnnData(X, names)
+    frame, cells = pd.DataFrame(X, columns=pd.Index(names)), FakeAnnData(X, names)
     z = vae().fit_transform(X)
     for each in (frame, cells):
         model = vae().fit(each)
         assert model.feature_names_in_.tolist() == names
         np.testing.assert_allclose(model.transform(each), z)
     with pytest.raises(ValueError, match="feature names should match"):
-        vae().fit(pd.DataFrame(X, columns=names)).transform(pd.DataFrame(X, columns=names[::-1]))
+        vae().fit(pd.DataFrame(X, columns=pd.Index(names))).transform(
+            pd.DataFrame(X, columns=pd.Index(names[::-1]))
+        )
 
 
 def test_columns_of_anndata_are_found_by_their_names():
@@ -382,7 +384,7 @@ def test_anndata_sparse_and_backed_by_a_file(tmp_path: Path):
 
 
 def test_a_column_called_x_is_no_anndata():
-    frame = pd.DataFrame(X, columns=["X", "obs", "var", "a", "b", "c"])
+    frame = pd.DataFrame(X, columns=pd.Index(["X", "obs", "var", "a", "b", "c"]))
     np.testing.assert_allclose(vae().fit_transform(frame), vae().fit_transform(X))
 
 

@@ -70,7 +70,9 @@ def test_more_dimensions_without_a_tree_are_projected():
 
 
 def test_cells():
-    obs = pd.DataFrame({"type": ["T", "B", None], "age": [1.0, 2.0, np.nan]}, index=["a", "a", "b"])
+    obs = pd.DataFrame(
+        {"type": ["T", "B", None], "age": [1.0, 2.0, np.nan]}, index=pd.Index(["a", "a", "b"])
+    )
     cells = SimpleNamespace(
         obsm={"X_hyperbolic": np.full((3, 2), 0.3)}, obs=obs, obs_names=obs.index
     )

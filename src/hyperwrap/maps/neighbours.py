@@ -118,7 +118,7 @@ def graph(weight: Floats, index: Ints) -> csr_array:
     return csr_array(one_way + one_way.T - one_way * one_way.T)
 
 
-def walks(pairs: csr_array, seed: int) -> csr_array:
+def walks(pairs: Any, seed: int) -> csr_array:
     """``p`` of all pairs, ``(rows, rows)``, from the weights of the graph; see the module."""
     ends = _exact_ends(pairs) if pairs.shape[0] <= _EXACT_WALKS else _drawn_ends(pairs, seed)
     both = ends + ends.T
