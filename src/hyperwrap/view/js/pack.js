@@ -24,7 +24,7 @@ export async function openPack(buffer) {
 /** Nodes by row: places in chunks, names, a tree, laws, columns. */
 export class Pack {
   tree = false;
-  /** The row of each parent, −1 for a root. */
+  /** @type {Int32Array} the row of each parent, −1 for a root */
   parent = new Int32Array(0);
   /** @type {Uint32Array | null} nodes at or below each */ size = null;
   /** @type {Uint16Array} how far below its root each is */ level = new Uint16Array(0);

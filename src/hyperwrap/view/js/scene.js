@@ -49,6 +49,7 @@ export class Scene {
     this.notable = [];
     this.image = new Float64Array(4); // a circle before the camera: x, y, radius, pixels
     this.drawn = { points: 0, edges: 0 };
+    /** @type {Uint8Array} */
     this.colours = new Uint8Array(4 * data.count).fill(255);
     /** @type {Theme} */
     this.theme = { background: [1, 1, 1], disc: [1, 1, 1], edge: [0, 0, 0, 1], rim: [0, 0, 0, 1], tint: 0 };
