@@ -7,7 +7,6 @@ import torch
 
 import hyperwrap
 
-torch.set_num_threads(1)  # every worker of pytest-xdist has a core of its own
 collect_ignore_glob = [] if torch.cuda.is_available() else ["src/hyperwrap/kernels/triton_*.py"]
 
 HEAVY = {
@@ -17,6 +16,11 @@ HEAVY = {
 }
 """What the examples of files need: left out without the package, slow with it."""
 collect_ignore_glob += [f"**/{files}" for files, package in HEAVY.items() if not find_spec(package)]
+
+
+def pytest_runtest_setup() -> None:
+    """Every worker of pytest-xdist has a core of its own, whatever the last test left behind."""
+    torch.set_num_threads(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -135,7 +135,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_learn_and_resume_and_play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = tmp_path / "run"
     run = ("learn", "-o", folder, "--steps", 9_000, "--games", 2, "--length", 64, "--device", "cpu")
-    result = invoke(*run, "--minutes", 0.02)
+    result = invoke(*run, "--minutes", 0.1)
     assert result.exit_code == 0, result.output
     for part in ("updates", "loss", "steps/s", "mean", f"Wrote {folder / 'player.safetensors'}"):
         assert part in result.output
