@@ -152,7 +152,9 @@ def test_minibatches_from_disk(tmp_path):
     from_disk = trained(read_h5ad(tmp_path / "cells.h5ad", backed="r"))
     assert from_disk.adata.isbacked
     here = trained(adata).get_latent_representation()
-    assert np.allclose(from_disk.get_latent_representation(), here, atol=0.05)
+    assert np.allclose(from_disk.get_latent_representation(), here, atol=1e-6)
+    some = [7, 3, 150, 0]
+    assert np.allclose(from_disk.get_latent_representation(indices=some), here[some], atol=1e-6)
 
 
 def test_a_minified_model_keeps_its_places():

@@ -28,6 +28,7 @@ from hyperwrap.special import log_sinhc_sqrt, squared_norm
 with needs_extra("scvi"):
     from anndata import AnnData
     from scipy.sparse import issparse
+    from scvi.data import AnnDataManager, AnnTorchDataset
     from scvi.model import SCVI
     from scvi.module import VAE
 
@@ -116,6 +117,30 @@ class HyperbolicModule(VAE):
         q = TangentWrappedNormal(normal.loc, normal.scale, self.c, validate_args=False)
         h = q.rsample(() if n_samples == 1 else (n_samples,))
         return {**outputs, "qz": q, "z": h}
+
+
+# --- cells in the order asked for ----------------------------------------------------------------
+
+
+class _Cells(AnnTorchDataset):
+    """Rows of a file in the order asked for; scvi-tools returns them as they lie in the file, so
+    that a cell would get another's place, and training other noise than in memory.
+    """
+
+    def __getitem__(self, indexes: Any) -> dict[str, Any]:
+        backed: Any = self.adata_manager.adata
+        if not backed.isbacked or not isinstance(indexes, list | np.ndarray):
+            return super().__getitem__(indexes)
+        order = np.argsort(indexes)
+        found = super().__getitem__(np.asarray(indexes)[order])
+        return {key: rows[order.argsort()] for key, rows in found.items()}
+
+
+class _Manager(AnnDataManager):
+    def create_torch_dataset(self, *args: Any, **kwargs: Any) -> Any:
+        made: Any = super().create_torch_dataset(*args, **kwargs)
+        (made.dataset if hasattr(made, "dataset") else made).__class__ = _Cells
+        return made
 
 
 # --- the model -----------------------------------------------------------------------------------
@@ -247,6 +272,12 @@ class HyperbolicSCVI(SCVI):
             continuous_covariate_keys=continuous_covariate_keys,
             **kwargs,
         )
+
+    @classmethod
+    def register_manager(cls, adata_manager: AnnDataManager) -> None:
+        """Sees to it that cells come in the order asked for, from a file as from memory."""
+        adata_manager.__class__ = _Manager  # which managers of further cells inherit
+        super().register_manager(adata_manager)
 
     def get_latent_representation(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, *args: Any, return_dist: bool = False, **kwargs: Any

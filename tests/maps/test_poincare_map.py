@@ -217,10 +217,13 @@ def test_drawn_walks_end_where_walks_end(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.slow
-def test_many_rows_by_approximate_neighbours_and_drawn_pairs():
+def test_many_rows_by_approximate_neighbours_and_drawn_pairs(monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("pynndescent")
-    many, way = branches(per_branch=4000)
-    distance = Neighbours(many, 15, "euclidean", 0).among_themselves()[0]
+    monkeypatch.setattr(neighbours, "_EXACT_UP_TO", 1_000)
+    many, way = branches(per_branch=700)
+    approximate = Neighbours(many, 15, "euclidean", 0)
+    assert approximate._index is not None
+    distance = approximate.among_themselves()[0]
     exact = NearestNeighbors(n_neighbors=15).fit(many).kneighbors()[0]
     assert np.isclose(distance, exact, rtol=1e-4).mean() > 0.9
     fitted = placed(max_iter=150).fit(many)
