@@ -132,7 +132,7 @@ class _Cells(AnnTorchDataset):
         if not backed.isbacked or not isinstance(indexes, list | np.ndarray):
             return super().__getitem__(indexes)
         order = np.argsort(indexes)
-        found = super().__getitem__(np.asarray(indexes)[order])
+        found = super().__getitem__(list(np.asarray(indexes)[order]))
         return {key: rows[order.argsort()] for key, rows in found.items()}
 
 
