@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all lint types docs bench format clean
+.PHONY: demo test test-all conformity lint types docs bench format clean
 
 demo: $(VENV)/.demo
 	$(BIN)/hyperwrap demo
@@ -15,6 +15,9 @@ test: $(VENV)/.dev
 
 test-all: test $(VENV)/.all
 	$(BIN)/python -m pytest -n auto -m slow
+
+conformity: $(VENV)/.all
+	$(BIN)/python tools/conformity.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -34,7 +37,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) site runs
+	rm -rf $(VENV) site runs .conformity
 
 $(VENV)/.demo: pyproject.toml reproductions/nagano2019/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

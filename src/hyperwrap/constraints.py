@@ -36,14 +36,21 @@ class Hyperboloid(constraints.Constraint):
         on = (time - expected).abs() <= tolerance * expected
         return on & torch.isfinite(value).all(-1)
 
-    def require(self, name: str, value: Tensor) -> None:
-        """Raises a `ValueError` that shows the first value that is not on the hyperboloid."""
+    def require(self, name: str, points: Tensor) -> None:
+        """Raises a `ValueError` that shows the first point that is not on the hyperboloid."""
+        self._require(f"`{name}` on the hyperboloid", points)
+
+    def require_value(self, value: Tensor) -> None:
+        """`require` for what a law is to score, in the words that torch has for it."""
+        self._require(f"{to_be_within_the_support(value)} {self}", value)
+
+    def _require(self, what: str, value: Tensor) -> None:
         bad = ~self.check(value)
         if not bad.any():
             return
         if not torch.isfinite(value).all():
             raise ValueError(
-                f"Expected `{name}` on the hyperboloid; got NaN or inf. {value.dtype} coordinates "
+                f"Expected {what}; got NaN or inf. {value.dtype} coordinates "
                 f"overflow at radius {overflow_radius(value.dtype):.0f}/√c: use "
                 f"{wider(value.dtype)}smaller radii. "
                 "NaN also comes of chart coordinates outside of the ball or the half-space."
@@ -53,7 +60,7 @@ class Hyperboloid(constraints.Constraint):
         )
         wanted, got = told_apart(expected, time)
         raise ValueError(
-            f"Expected `{name}` on the hyperboloid (time part {wanted}); got {got}. "
+            f"Expected {what} (time part {wanted}); got {got}. "
             "To make a point of its space part, use hw.lorentz.lift."
         )
 
@@ -65,6 +72,11 @@ def _time_parts(value: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
     """The stored time part and the one that the space part determines."""
     x = wide(value)
     return x[..., 0], lorentz.lift(x[..., 1:], c=c)[..., 0]
+
+
+def to_be_within_the_support(value: Tensor) -> str:
+    """How torch's own laws name a value that they refuse."""
+    return f"value argument (Tensor of shape {tuple(value.shape)}) to be within the support"
 
 
 def told_apart(a: float, b: float) -> tuple[float, float]:

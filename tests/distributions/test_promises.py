@@ -1,16 +1,18 @@
 """What the guide promises, each with the case in which it once did not hold."""
 
 import copy
+import dataclasses
 from typing import Any
 
 import pytest
 import reference as ref
 import torch
-from registry import for_each
+from registry import CASES, Case, for_each
 from torch import Tensor
 from torch.distributions import (
     Bernoulli,
     Beta,
+    Categorical,
     Distribution,
     Exponential,
     Gamma,
@@ -18,6 +20,7 @@ from torch.distributions import (
     Laplace,
     LogNormal,
     Poisson,
+    StudentT,
     Uniform,
     kl_divergence,
 )
@@ -191,10 +194,21 @@ def _laws() -> dict[str, Any]:
         ),
         "curved": hw.WrappedNormal(tangent=h, scale=0.5, c=torch.tensor([1.0, 2.0])),
         "wrapped": hw.Wrapped(base, tangent=h),
+        "laplace": hw.WrappedLaplace(tangent=h, scale=[0.1, 0.2, 0.3]),
+        "student": hw.WrappedStudentT(torch.tensor([9.0, 19.0]), tangent=h, scale=0.2),
+        "isotropic": hw.RiemannianNormal(tangent=h, scale=0.8, c=2.0),
+        "ball": hw.UniformBall(tangent=h, radius=torch.tensor([1.0, 4.0])),
+        "mixture": hw.WrappedNormalMixture(
+            Categorical(torch.ones(2, 2)),
+            hw.WrappedNormal(tangent=torch.ones(2, 2, 3).cumsum(1), scale=0.5),
+        ),
     }
 
 
-@for_each(name=["diagonal", "full", "curved", "wrapped"])
+LAWS = list(_laws())
+
+
+@for_each(name=LAWS)
 def test_the_variance_is_the_mean_squared_distance(name: str) -> None:
     law = _laws()[name]
     square = hw.lorentz.dist(law.sample((20_000,)), law.mean, c=law.c).square()
@@ -203,7 +217,15 @@ def test_the_variance_is_the_mean_squared_distance(name: str) -> None:
     torch.testing.assert_close(law.stddev, law.variance.sqrt())
 
 
-@for_each(name=["diagonal", "full", "curved", "wrapped"])
+def test_a_law_of_heavy_tails_has_the_variance_that_torch_gives_it() -> None:
+    df = torch.tensor([0.5, 1.0, 1.5, 2.0, 3.0, 9.0])
+    law = hw.WrappedStudentT(df, tangent=torch.zeros(1), scale=0.3)
+    expected = StudentT(df, 0.0, 0.3).variance
+    torch.testing.assert_close(law.variance, expected, equal_nan=True)
+    assert hw.WrappedCauchy(tangent=torch.zeros(2), scale=0.3).variance.isnan()
+
+
+@for_each(name=LAWS)
 def test_every_law_expands_and_shows_itself(name: str) -> None:
     law = _laws()[name]
     more = law.expand((4, 2))
@@ -211,12 +233,27 @@ def test_every_law_expands_and_shows_itself(name: str) -> None:
     z = law.sample()
     torch.testing.assert_close(more.log_prob(z), law.log_prob(z).expand(4, 2))
     assert repr(more).startswith(type(law).__name__)
-    assert repr(law.support) in (f"Hyperboloid(c={law.c})",)
+    assert f"Hyperboloid(c={law.c})" in repr(law.support)
+
+
+@for_each(case=CASES, at=["origin", "elsewhere"])
+def test_an_expanded_law_scores_one_point_once_for_each(case: Case, at: str) -> None:
+    law = dataclasses.replace(case, radius=0.0 if at == "origin" else case.radius).law()
+    z = law.sample()
+    more = law.expand((4, *law.batch_shape))
+    torch.testing.assert_close(more.log_prob(z), law.log_prob(z).expand(more.batch_shape))
+
+
+def test_the_fast_step_of_a_vae_scores_in_the_batch_shape_of_the_prior() -> None:
+    q = hw.WrappedNormal(tangent=torch.ones(2), scale=torch.full((2,), 0.1))
+    z, _, log_p = q.rsample_against(prior := _prior("expanded")[0], (5, 1))
+    assert log_p.shape == prior.log_prob(z).shape == (5, 3)
 
 
 def test_a_scale_may_be_a_list() -> None:
-    law = hw.WrappedNormal(hw.lorentz.origin(2), [0.5, 0.25])
-    assert torch.equal(law.scale, torch.tensor([0.5, 0.25]))
+    for make in (hw.WrappedNormal, hw.WrappedLaplace, hw.WrappedCauchy):
+        law = make(hw.lorentz.origin(2), [0.5, 0.25])
+        assert torch.equal(law.scale, torch.tensor([0.5, 0.25]))
 
 
 def test_maps_are_equal_where_their_curvatures_are() -> None:

@@ -51,11 +51,16 @@ class EllipticalDistribution(CentralDistribution, ABC):
     def _white_log_prob(self, x: Tensor) -> Tensor:
         """The log-density of ``x`` on ``R^n``."""
 
+    @property
+    @abstractmethod
+    def _mean_square(self) -> Tensor | float:
+        """``E|x|²/n``."""
+
     def _build(
         self,
         loc: Tensor | None,
         tangent: Tensor | None,
-        scale: Tensor | float | None,
+        scale: Tensor | Sequence[float] | float | None,
         scale_tril: Tensor | None,
         c: Curvature,
         validate_args: bool | None,
@@ -64,7 +69,7 @@ class EllipticalDistribution(CentralDistribution, ABC):
         at, centre, n = require_centre(loc, tangent)
         form, given = only_one(scale=scale, scale_tril=scale_tril)
         if not isinstance(given, Tensor):
-            given = torch.full((), given, dtype=centre.dtype, device=centre.device)
+            given = torch.as_tensor(given, dtype=centre.dtype, device=centre.device)
         given = sigma.fit(form, at_least_float32(given), n)
         batches[form] = given.shape[: -1 if form == "scale" else -2]
         batch_shape = broadcast_batch(c, **{at: centre.shape[:-1]}, **batches)
@@ -96,6 +101,12 @@ class EllipticalDistribution(CentralDistribution, ABC):
     def mode(self) -> Tensor:
         """``μ``: both factors of the density are largest at ``v = 0``."""
         return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        """The mean squared distance from ``μ``, a number for each law: ``tr Σ·E|x|²/n``."""
+        square = self._sigma.trace() * self._mean_square
+        return square.to(self._centre.dtype).expand(self.batch_shape)
 
     def entropy(self) -> Tensor:
         """Not known: `NotImplementedError`."""
@@ -144,7 +155,7 @@ class WrappedLaplace(EllipticalDistribution):
     def __init__(
         self,
         loc: Tensor | None = None,
-        scale: Tensor | float | None = None,
+        scale: Tensor | Sequence[float] | float | None = None,
         *,
         tangent: Tensor | None = None,
         scale_tril: Tensor | None = None,
@@ -162,6 +173,10 @@ class WrappedLaplace(EllipticalDistribution):
     def mean(self) -> Tensor:
         """The Fréchet mean, ``μ``."""
         return self.loc
+
+    @property
+    def _mean_square(self) -> float:
+        return self.n + 1.0
 
     def _white(self, shape: Size) -> Tensor:
         x = self._standard_normal(shape)
@@ -188,6 +203,13 @@ class _StudentFamily(EllipticalDistribution, ABC):
     def mean(self) -> Tensor:
         """The Fréchet mean: ``μ`` where ``ν > 1``, else NaN."""
         return torch.where((self.df > 1).unsqueeze(-1), self.loc, torch.nan)
+
+    @property
+    def _mean_square(self) -> Tensor:
+        """``ν/(ν − 2)``; infinite up to ``ν = 2``, and where there is no mean NaN."""
+        df = self.df
+        square = torch.where(df > 2, df / torch.where(df > 2, df - 2, 1.0), torch.inf)
+        return torch.where(df > 1, square, torch.nan)
 
     def _white(self, shape: Size) -> Tensor:
         df = self.df.to(self._centre.dtype)
@@ -223,7 +245,7 @@ class WrappedStudentT(_StudentFamily):
         self,
         df: Tensor | float,
         loc: Tensor | None = None,
-        scale: Tensor | float | None = None,
+        scale: Tensor | Sequence[float] | float | None = None,
         *,
         tangent: Tensor | None = None,
         scale_tril: Tensor | None = None,
@@ -266,7 +288,7 @@ class WrappedCauchy(_StudentFamily):
     def __init__(
         self,
         loc: Tensor | None = None,
-        scale: Tensor | float | None = None,
+        scale: Tensor | Sequence[float] | float | None = None,
         *,
         tangent: Tensor | None = None,
         scale_tril: Tensor | None = None,

@@ -71,6 +71,9 @@ class WrappedNormalMixture(MixtureSameFamily):
         """
         return fit_mixture(cls, points, components, weights, covariance, c, starts, seed)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.mixture_distribution}, {self.components})"
+
     def log_prob(self, x: Tensor) -> Tensor:
         """``log p(z)``, ``(..., n+1) → (...)``, in chunks where there are many components."""
         shape = torch.broadcast_shapes(x.shape[:-1], self.batch_shape)

@@ -7,7 +7,7 @@ import torch
 from torch import Size, Tensor
 from torch.distributions import Distribution, Independent, MultivariateNormal, constraints
 
-from hyperwrap.constraints import Hyperboloid
+from hyperwrap.constraints import Hyperboloid, to_be_within_the_support
 from hyperwrap.curvature import Curvature, root
 from hyperwrap.distributions.base import (
     WrappedDistribution,
@@ -107,8 +107,8 @@ class Wrapped(WrappedDistribution):
             inside = self.support.check(value)
             if not inside.all():
                 raise ValueError(
-                    f"Expected `value` in the image of the support of the base law, "
-                    f"{self.base.support}; got {int((~inside).sum())} points outside of it."
+                    f"Expected {to_be_within_the_support(value)} (the image of the support of the "
+                    f"base law, {self.base.support}); got {int((~inside).sum())} points outside it."
                 )
 
     def _unwrap(self, value: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from hyperwrap.distributions.base import (
     expanded,
     is_constant,
     only_one,
+    over_batch,
     require_centre,
 )
 from hyperwrap.distributions.fitting import CovarianceShape, Fit, fit_wrapped_normal
@@ -227,7 +228,9 @@ class WrappedNormal(CentralDistribution):
         (torch.Size([4, 3]), torch.Size([4]), torch.Size([4]))
         """
         if self._is_fast and other._radial is not None and other.c == self.c:
-            return self._fast_sample(self._extended_shape_of_v(sample_shape), other._radial)  # pyright: ignore
+            shape = self._extended_shape_of_v(sample_shape)
+            z, log_q, log_p = self._fast_sample(shape, other._radial)
+            return z, log_q, over_batch(cast(Tensor, log_p), other.batch_shape)
         z, log_q = self.rsample_and_log_prob(sample_shape)
         return z, log_q, other.log_prob(z)
 
