@@ -235,7 +235,7 @@ def test_keys(tab: Tab):
     chain.key_up(Keys.SHIFT).perform()
     tab.settle()
     assert tab.selected == "thing"
-    for key, model in [("m", "klein"), ("m", "band"), ("m", "poincare")]:
+    for key, model in [("m", "klein"), ("m", "band"), ("m", "wide"), ("m", "poincare")]:
         tab.press(key)
         assert tab.run("return explorer.model") == model
         assert (

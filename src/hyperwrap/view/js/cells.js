@@ -27,6 +27,8 @@ export class Cells {
     this.r = new Float32Array(room);
     /** The heaviest row of each cell. */
     this.chief = new Uint32Array(room);
+    /** The rows furthest to the left, right, bottom and top of the cells that were halved here. */
+    this.outmost = new Uint32Array(4 * room);
     /** Where the two halves of a cell are; 0 if it has none. */
     this.halves = new Uint32Array(room);
     /** @type {number[][]} the cells within those that came with the data */
@@ -77,16 +79,16 @@ export class Cells {
 
   /** A cell of these rows; the other half comes right after it. */
   #add(/** @type {number} */ frame, /** @type {number} */ first, /** @type {number} */ count) {
-    const i = this.length++, { place } = this;
-    let left = Infinity, right = -Infinity, low = Infinity, high = -Infinity, far = 0;
+    const i = this.length++, { place, outmost } = this;
+    let left = 2 * first, right = left, low = left, high = left, far = 0;
     for (let k = 2 * first; k < 2 * (first + count); k += 2) {
-      const x = place[k], y = place[k + 1];
-      if (x < left) left = x;
-      if (x > right) right = x;
-      if (y < low) low = y;
-      if (y > high) high = y;
+      if (place[k] < place[left]) left = k;
+      if (place[k] > place[right]) right = k;
+      if (place[k + 1] < place[low + 1]) low = k;
+      if (place[k + 1] > place[high + 1]) high = k;
     }
-    const x = (left + right) / 2, y = (low + high) / 2;
+    outmost.set([left / 2, right / 2, low / 2, high / 2], 4 * i);
+    const x = (place[left] + place[right]) / 2, y = (place[low + 1] + place[high + 1]) / 2;
     for (let k = 2 * first; k < 2 * (first + count); k += 2) far = Math.max(far, (place[k] - x) ** 2 + (place[k + 1] - y) ** 2);
     this.frame[i] = frame;
     this.first[i] = this.chief[i] = first;

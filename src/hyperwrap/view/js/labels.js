@@ -115,7 +115,7 @@ export class Overlay {
       const box = { left: x - GAP, top: y - tall / 2 - 1, right: x + wide + GAP, bottom: y + tall / 2 + 1 };
       const inside = box.left >= 0 && box.right <= this.width && box.top >= 0 && box.bottom <= this.height;
       if (!inside || placed.some((other) => overlap(box, other))) continue;
-      return { row, text, x, y, font, alpha: special ? 1 : Math.min(1, 0.45 + 1.5 * at.scale), ...box };
+      return { row, text, x, y, font, alpha: special ? 1 : Math.min(1, 0.65 + 1.2 * at.scale), ...box };
     }
     return null;
   }

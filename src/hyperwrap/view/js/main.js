@@ -16,6 +16,7 @@ import { Tiles } from "./tiles.js";
 const FLIGHT = 700; // milliseconds
 const CROWD = 400; // points without a tree of which none is named
 const NARROW = 760; // pixels, as in the style
+const DEEP = 5; // radius from which a hierarchy is shown wide at first: in the Poincaré disc, all would be at the rim
 const LOOKS = {
   light: { background: "#f2f3f7", disc: "#ffffff", rim: "#c3c8d6", edge: "#8d96ad", ink: "#1b2133", halo: "#ffffff", accent: "#3346c8" },
   dark: { background: "#0c0f16", disc: "#141926", rim: "#343c52", edge: "#56607c", ink: "#e8ebf5", halo: "#11151f", accent: "#9db0ff" },
@@ -59,7 +60,8 @@ export class Explorer {
     this.selected = this.hovered = -1;
     /** @type {number | null} levels shown below the selected node */
     this.depth = null;
-    this.model = "poincare";
+    this.first = data.tree && isDeep(data) ? "wide" : "poincare";
+    this.model = this.first;
     this.edges = true;
     /** @type {Set<number>} */
     this.hidden = new Set();
@@ -71,6 +73,7 @@ export class Explorer {
     this.#build();
     this.tiles = Tiles.of(this.data);
     this.#listen();
+    this.setModel(this.first);
     this.#applyTheme();
     this.choose(this.data.about.colour && this.all.has(this.data.about.colour) ? this.data.about.colour : this.all.keys().next().value);
     if (options.hash) this.openLink();
@@ -385,7 +388,7 @@ export class Explorer {
     const parts = new URLSearchParams();
     if (this.selected >= 0) parts.set("node", this.data.name(this.selected));
     if (this.depth !== null) parts.set("depth", `${this.depth}`);
-    if (this.model !== "poincare") parts.set("model", this.model);
+    if (this.model !== this.first) parts.set("model", this.model);
     if (this.colouring.id !== this.all.keys().next().value) parts.set("colour", this.colouring.id);
     const view = this.scene.state(this.selected);
     if (view) parts.set("view", view);
@@ -403,7 +406,7 @@ export class Explorer {
   openLink() {
     const parts = new URLSearchParams(location.hash.slice(1)), name = parts.get("node");
     const row = name === null ? -1 : this.data.row(name), depth = Number(parts.get("depth"));
-    this.setModel(parts.get("model") ?? "poincare");
+    this.setModel(parts.get("model") ?? this.first);
     if (parts.has("colour")) this.choose(/** @type {string} */ (parts.get("colour")));
     this.depth = row >= 0 && Number.isInteger(depth) && depth > 0 ? Math.min(depth, 20) : null;
     this.select(row);
@@ -488,6 +491,12 @@ export class Explorer {
     this.stop.abort();
     this.root.replaceChildren();
   }
+}
+
+/** Whether some of the nodes, of which a few thousand are looked at, are far out. */
+function isDeep(/** @type {import("./pack.js").Pack} */ data) {
+  for (let row = 0; row < data.count; row += Math.ceil(data.count / 4000)) if (data.radius(row) > DEEP) return true;
+  return false;
 }
 
 // --- where it stands ----------------------------------------------------------------------------------------

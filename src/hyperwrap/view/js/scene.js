@@ -19,6 +19,7 @@ const DEEPER = 1.8; // how far a wheel goes, per e-fold
 const REACH = 12; // pixels from a point that still hit it
 const HUGE = 1e30; // of |α|² in float32
 const LEAST = 1.5; // pixels of an edge
+const BUDGET = 6000;
 
 /** @typedef {import("./painter.js").Theme} Theme */
 
@@ -135,12 +136,31 @@ export class Scene {
     const ar = views[i], ai = views[i + 1], br = views[i + 2], bi = views[i + 3];
     const nr = ar * x - ai * y + br, ni = ar * y + ai * x + bi, dr = br * x + bi * y + ar, di = br * y - bi * x - ai;
     const d = dr * dr + di * di - (br * br + bi * bi) * r * r;
-    if (!(d > 0)) return image.fill(Infinity); // it holds the whole rim
+    if (!(d > 0)) { // it holds the whole rim
+      image.fill(Infinity);
+      if (this.model === MODELS.wide) image[3] = this.#span(cell);
+      return image;
+    }
     image[0] = (nr * dr + ni * di - (ar * br - ai * bi) * r * r) / d;
     image[1] = (ni * dr - nr * di - (ar * bi + ai * br) * r * r) / d;
     image[2] = r / d;
-    image[3] = 2 * this.unit * image[2] * this.model.stretch(image[0], image[1], image[2]);
+    image[3] = this.model === MODELS.wide ? this.#span(cell) : 2 * this.unit * image[2] * this.model.stretch(image[0], image[1], image[2]);
     return image;
+  }
+
+  /** Pixels between the outmost rows of a cell: in the wide picture a circle says little of what lies along the rim. */
+  #span(/** @type {number} */ cell) {
+    const { cells } = this.data;
+    if (cells.frame[cell] === cell) return Infinity;
+    let left = Infinity, right = -Infinity, top = Infinity, bottom = -Infinity;
+    for (let k = 4 * cell; k < 4 * cell + 4; k++) {
+      const { x, y } = this.#pixels(this.#seen(cells.outmost[k]));
+      left = Math.min(left, x);
+      right = Math.max(right, x);
+      top = Math.min(top, y);
+      bottom = Math.max(bottom, y);
+    }
+    return Math.hypot(right - left, bottom - top);
   }
 
   /** Whether nothing of the circle can be in the picture. */
@@ -182,17 +202,26 @@ export class Scene {
     return [1.3, 1.2 + 4.3 * room, this.data.tree ? 0.3 + 0.15 * room : 0];
   }
 
-  /** The edges of the rows that are drawn, but for those too short to see. */
+  /** The edges of the rows that are drawn, but for those too short to see; of very many, those with the most below them. */
   #edges() {
     const { data, model, colours, theme } = this, unit = this.unit * this.ratio, strips = new Strips();
-    const a = { x: 0, y: 0, q: 0 }, b = { x: 0, y: 0, q: 0 }, stretch = model.round ? model.stretch(0, 0, 0) : 8;
+    const a = { x: 0, y: 0, q: 0 }, b = { x: 0, y: 0, q: 0 }, seen = [], heavy = new Uint32Array(256);
     for (let i = 0; i < this.some; i++) {
       const row = this.rows[i], up = data.parent[row];
       if (up < 0 || !colours[4 * row + 3]) continue;
       this.#end(row, a);
       this.#end(up, b);
-      const s = 1 + Math.sqrt(a.q), t = 1 + Math.sqrt(b.q), pixels = this.unit * stretch * Math.hypot(a.x / s - b.x / t, a.y / s - b.y / t);
+      const pixels = this.unit * apart(a, b, model);
       if (pixels < LEAST) continue;
+      seen.push({ row, up, pixels });
+      heavy[this.weight(row)]++;
+    }
+    let least = 255;
+    for (let sum = heavy[least]; least > 0 && (sum += heavy[least - 1]) <= BUDGET;) least--;
+    for (const { row, up, pixels } of seen) {
+      if (this.weight(row) < least) continue;
+      this.#end(row, a);
+      this.#end(up, b);
       const pieces = pixels < 8 ? 2 : pixels < 40 ? 8 : pixels < 160 ? 18 : 32, [red, green, blue] = [0, 1, 2].map((k) =>
         Math.round(255 * theme.edge[k] + theme.tint * (colours[4 * row + k] - 255 * theme.edge[k])));
       strips.add(a, b, pieces, model, unit, this.ratio, red | (green << 8) | (blue << 16), theme.edge[3] * Math.min(1, pixels / 6));
@@ -386,6 +415,14 @@ export class Scene {
     this.magnification = Math.max(1, Math.min(LARGEST, Number(magnification) / 100 || 1));
     return true;
   }
+}
+
+/** How far apart the ends of an edge are in the picture, or a bit more. */
+function apart(/** @type {import("./strips.js").End} */ a, /** @type {import("./strips.js").End} */ b, /** @type {import("./models.js").Model} */ model) {
+  const m = Math.sqrt(a.q), n = Math.sqrt(b.q), s = 1 + m, t = 1 + n;
+  if (model !== MODELS.wide) return (model.round ? model.stretch(0, 0, 0) : 8) * Math.hypot(a.x / s - b.x / t, a.y / s - b.y / t);
+  const [x, y] = model.to(a.x / s, a.y / s, (2 * m) / s), [u, v] = model.to(b.x / t, b.y / t, (2 * n) / t);
+  return Math.hypot(x - u, y - v);
 }
 
 /** A place in the Klein disc, with 1 − |k|². @param {Isometry} m */
