@@ -1,7 +1,7 @@
 """What the site is built with besides Markdown: doctests, notebooks, and the explorer of the nouns.
 
-Markdown would read ``>>>`` as a quotation in a quotation. A notebook becomes a page with the outputs
-that are stored in it.
+Markdown would read ``>>>`` as a quotation in a quotation. A notebook becomes a page, with the
+outputs that are stored in it.
 """
 
 import json
