@@ -59,8 +59,8 @@ class Bench:
         self.step("n=2, softmax", lambda: trained(2, _LARGE, 1000))
         self.step("all sources", self.all_sources)
         self.step("n=2, tempered", lambda: trained(2, tempered, 1000))
-        self.step("n=5, plane", lambda: trained(5, _LARGE, 300, start="plane"))
-        self.step("n=3, plane", lambda: trained(3, _LARGE, 300, start="plane"))
+        self.step("n=5, layout with noise", lambda: trained(5, _LARGE, 300, start="noise"))
+        self.step("n=3, layout with noise", lambda: trained(3, _LARGE, 300, start="noise"))
         self.step("n=5, layout", lambda: trained(5, _LARGE, 300))
         self.step("n=5, origin", lambda: trained(5, Recipe(), 300, start=None))
         self.step("n=3, layout", lambda: trained(3, _LARGE, 300))
@@ -125,14 +125,13 @@ class Bench:
         }
 
     def start(self, dim: int, kind: NodeType, which: str | None) -> Layout | None:
-        """The construction in as many dimensions, or that in the plane with noise off it."""
+        """The construction, which lies in a plane; or that with noise off it."""
         if which is None:
             return None
-        h, scale = layout(self.nouns.direct, dim if which == "layout" else 2)
-        if which == "plane":
+        h, scale = layout(self.nouns.direct, dim)
+        if which == "noise":
             noise = torch.randn(len(h), dim, generator=torch.Generator().manual_seed(0)).double()
             noise[:, :2] = 0
-            h = torch.nn.functional.pad(h, (0, dim - 2))
             h = kind.move(h, scale * noise)
         return Layout(h, scale.expand(-1, 2) if kind.covariance == "radial" else scale)
 

@@ -9,9 +9,12 @@ import torch
 from torch import Tensor
 
 import hyperwrap as hw
+from hyperwrap.embedding.evaluate import evaluate
 from hyperwrap.embedding.layout import Layout, layout
+from hyperwrap.embedding.nodes import Covariance, Geometry, node_type
 from hyperwrap.errors import UserError
 from hyperwrap.graphs.hierarchy import Hierarchy
+from hyperwrap.training import finished
 
 
 def tree(parents: list[int] | np.ndarray) -> Hierarchy:
@@ -45,11 +48,20 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("shape", "dim"), [(shape, dim) for shape in SHAPES for dim in (2, 5)][:-1]
-)
-def test_every_node_has_a_place_of_its_own(shape: str, dim: int):
-    made = layout(SHAPES[shape], dim)
+KINDS: list[tuple[Geometry, Covariance]] = [
+    ("hyperbolic", "diagonal"),
+    ("hyperbolic", "none"),
+    ("euclidean", "diagonal"),
+]
+
+
+@pytest.mark.parametrize(("geometry", "covariance"), KINDS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dim", [2, 5])
+def test_every_node_has_a_place_of_its_own(
+    shape: str, dim: int, geometry: Geometry, covariance: Covariance
+):
+    made = layout(SHAPES[shape], dim, node_type(geometry, covariance))
     assert made.tangent.shape == (len(SHAPES[shape]), dim)
     assert made.scale.shape == (len(SHAPES[shape]), 1)
     assert made.tangent.dtype == made.scale.dtype == torch.float64
@@ -89,20 +101,36 @@ def test_the_only_root_is_the_origin_and_nodes_below_lie_further_out():
         assert made.scale[0] > made.scale[1] > made.scale[-1]
 
 
-def test_in_the_plane_a_subtree_keeps_to_its_wedge():
-    """Leaves in the order of their angles are in the order of the tree."""
+def test_a_subtree_keeps_to_its_wedge():
+    """The leaves below any node are neighbours on the circle."""
     graph = balanced(6)
-    x, y = layout(graph).tangent[graph.depths() == 6].T
-    angle = torch.atan2(y, x) % (2 * torch.pi)
-    assert torch.equal(angle.argsort(), torch.arange(64))
+    leaves = graph.depths() == 6
+    x, y = layout(graph).tangent[leaves].T
+    order = (torch.atan2(y, x) % (2 * torch.pi)).argsort().numpy()
+    for levels in range(1, 7):
+        below = order >> levels  # which node, so many levels up, each leaf is below
+        assert (np.diff(below) != 0).sum() == 2 ** (6 - levels) - 1
 
 
-def test_the_coordinates_of_the_sphere_have_equal_area():
-    """The leaves of a star share the sphere evenly, so their mean vanishes and spread is even."""
-    for dim in (2, 3, 5):
-        x = torch.nn.functional.normalize(layout(tree(np.zeros(50_000, int)), dim).tangent[1:])
-        assert x.mean(0).abs().max() < 0.01
-        assert (x.T @ x / len(x) - torch.eye(dim) / dim).abs().max() < 0.01
+@pytest.mark.parametrize("dim", [2, 3, 10])
+@pytest.mark.parametrize(("geometry", "covariance"), KINDS)
+def test_in_a_tree_all_ancestors_of_a_leaf_come_first(
+    dim: int, geometry: Geometry, covariance: Covariance
+):
+    graph = random_recursive(1000)
+    leaves = np.flatnonzero(np.bincount(graph.edges[:, 1], minlength=1000) == 0)
+    made = hw.embed(graph, dim, geometry, covariance, epochs=0)
+    closure = torch.from_numpy(graph.closure().edges)
+    tensors = made.tangent, (made.scale + made.kind.point).log(), made.kind, closure
+    found = finished(evaluate(*tensors, sources=torch.from_numpy(leaves), draws=20))
+    assert found.mean_rank == pytest.approx(1, abs=0.002)
+
+
+def test_a_large_child_does_not_hide_its_parent():
+    """Large children lie outside, and the node itself between them, beside small ones."""
+    graph = tree([0, 0, 0, *[1] * 50, *[2] * 50])  # of three children the last is a leaf
+    angle = torch.atan2(*layout(graph).tangent[1:4].T.flip(0)) % (2 * torch.pi)
+    assert angle[0] < angle[2] < angle[1]
 
 
 def test_a_node_with_several_parents_is_placed_below_the_deepest():
@@ -152,5 +180,5 @@ def test_what_cannot_be_laid_out_is_refused():
         hw.embed(ring, dim=2, epochs=0)
     with pytest.raises(UserError, match=r"^Expected `dim` ≥ 2, as a layout needs directions"):
         hw.embed([("a", "b")], dim=1, epochs=0)
-    with pytest.raises(UserError, match=r"^Expected `epochs` ≥ 1 in Euclidean space"):
-        hw.embed([("a", "b")], geometry="euclidean", epochs=0)
+    with pytest.raises(UserError, match=r"^Expected `epochs` ≥ 1 for points in Euclidean space"):
+        hw.embed([("a", "b")], geometry="euclidean", covariance="none", epochs=0)

@@ -26,13 +26,15 @@ from hyperwrap.embedding.train import EmbeddingTask
 from hyperwrap.errors import UserError
 from hyperwrap.files import as_json
 from hyperwrap.graphs.catalogue import graph
-from hyperwrap.graphs.hierarchy import Hierarchy
+from hyperwrap.graphs.forest import is_symmetric
+from hyperwrap.graphs.hierarchy import CycleError, Hierarchy
 from hyperwrap.runs import Run
 from hyperwrap.training import Loop, Progress, finished
 
 __all__ = ["affordable", "embed", "fitting"]
 
 _SAVE_EVERY = 5.0  # seconds
+_MANY_DIMENSIONS, _MANY_EPOCHS = 4, 100  # with both, Gaussians start near the origin
 _LOOKS, _LOOK_DRAWS, _LOOK_SHARE = 10, 10, 0.04
 # Measured on a CPU, in the time that it takes to score one candidate by one draw in an evaluation:
 _CANDIDATE_COST, _SOURCE_COST = 5, 60_000  # of a candidate in training; of a node, whatever N is
@@ -185,19 +187,19 @@ def _epochs_in(
 
 
 def _start(graph: Hierarchy, dim: int, kind: NodeType, recipe: Recipe) -> Layout | None:
-    """The construction, where it is all that is wanted, or where training is best begun from it."""
+    """The construction, where it is all that is wanted, or where training is best begun from it.
+
+    It lies in a plane. Gaussians that have more dimensions, and time, find more room from near the
+    origin; so do points of a graph that is no hierarchy. In Euclidean space training does it harm.
+    """
     if recipe.epochs == 0:
-        if not kind.hyperbolic:
-            raise UserError(
-                "Expected `epochs` ≥ 1 in Euclidean space, as only hyperbolic space has a layout; "
-                "got 0."
-            )
-        return layout(graph, dim)
-    if not kind.hyperbolic or kind.point or dim != 2:
+        return layout(graph, dim, kind)
+    room = dim >= _MANY_DIMENSIONS and recipe.epochs >= _MANY_EPOCHS and not kind.point
+    if not kind.hyperbolic or dim < 2 or room or (kind.point and is_symmetric(graph)):
         return None
     try:
-        return layout(graph, dim)
-    except UserError:  # there are cycles, and so no levels
+        return layout(graph, dim, kind)
+    except CycleError:  # no levels
         return None
 
 

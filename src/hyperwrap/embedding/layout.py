@@ -1,29 +1,39 @@
-r"""A hierarchy laid out in hyperbolic space: centres and scales without any training.
+r"""A hierarchy laid out without any training: centres and scales.
 
-The sphere of directions is shared out. A root has all of it; a node keeps one share of its part
-and hands the rest on to its children, each by its size, the number of nodes in its subtree. A part
-is a box in coordinates of equal area, ``u ∈ [0, 1]^{n−1}``: in the plane an arc, and the node has a
-wedge. A box is cut across its longest side, again and again, until each child has its own.
+The circle is shared out. A root has all of it; a node keeps one share of its arc and hands the rest
+on to its children, each by its size, the number of nodes in its subtree. Large children lie
+outside, small ones in the middle, where the node itself is: so it is inside none of its large
+children. All leaves lie on one circle, for all have the same share. Of several parents a node takes
+its place below the deepest, or below that of the heaviest edge if edges have weights.
 
-Of several parents a node takes its place below the deepest, or below that of the heaviest edge if
-edges have weights. It lies in the middle of its part, so far out that there is room for it: with
-``A`` the area of the part on the unit sphere,
+Then every node is made to *reach* equally far: the energy at the ends of its arc, on the circle of
+the leaves, is the same for all. Within its arc a node's energy is lower and outside it is higher;
+so in a tree all ancestors of a leaf have less energy than all other nodes, and leaves rank without
+an error. With ``φ`` the arc, ``R_L`` the radius of the leaves and ``T`` the common energy:
 
-    sinh R = c / A^{1/(n−1)}        R = 0 for the only root
+- *Gaussians in hyperbolic space.* ``sinh R = c/φ``, and the centre lies a part ``a`` of the way
+  from ``R`` to ``R_L``. With ``D`` the distance from there to the ends, ``σ`` solves
 
-A node's law covers what is below. With ``H`` the mean of ``R`` over the leaves below, less its own,
-the centre moves outward to them, unless it is the only root, and the scale is a part of the way:
+      D²/2σ² + (n−1)·log(sinh D / D) + n·log σ = T
 
-    G(exp₀((R + a·H)·direction), σ²I)        σ = b·H, at least 0.03
+- *Points in hyperbolic space.* The only root is at the distance ``R_L`` of all leaves, so the ends
+  have to be too: ``tanh(R/2) = tanh(R_L)·cos(φ/2)``. With ``R_L = 2·log(N/π) + 3`` one leaf is
+  further from another than from any ancestor.
+- *Gaussians in Euclidean space.* Leaves lie on a line, one unit apart; a node lies above the middle
+  of its part as high as half of it is long. ``D²/2σ² + n·log σ = T``.
 
-The constants come from a small search for the best MAP of WordNet's nouns: in the plane ``c = 3.25,
-a = 0.38, b = 0.12``, in more dimensions ``c = 1.5, a = 0.8, b = 0.12``. There is no loop over
+A leaf has ``σ = 0.03``. The only root, which nothing has to be kept from, is as wide as makes its
+energy at the leaves least: ``σ = D/√n``. In more than two dimensions all lies in a plane, and ranks
+as well; to share out the whole sphere, in boxes, came out worse.
+
+Nodes that are no leaves depend on the constants, found by a small search on the nouns: ``c = 6``,
+``a = 0.5``; ``T`` is the least for which every ``σ ≤ b·D``, ``b = 0.12``. There is no loop over
 nodes. Everything is in float64: at radius 15 a tangent vector in float32 is off by 0.1.
 """
 
 from collections.abc import Iterator
 from itertools import pairwise
-from math import gamma, pi
+from math import pi
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +41,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hyperwrap.embedding.nodes import NodeType, node_type
 from hyperwrap.errors import UserError
 from hyperwrap.graphs.forest import is_symmetric, spanning_forest
 from hyperwrap.graphs.hierarchy import CycleError, Hierarchy, spans
@@ -41,10 +52,11 @@ __all__ = ["Layout", "Tree", "layout"]
 Ints = NDArray[np.signedinteger]
 Floats = NDArray[np.float64]
 
-_PLANE, _MORE = (3.25, 0.38, 0.12), (1.5, 0.8, 0.12)  # c, a, b
-_LEAST_SPREAD = 0.03
+_C, _A, _B = 6.0, 0.5, 0.12
+_LEAF = 0.03  # its scale, and the least of any
+_OFF_ROOT = 0.1  # where a point with more than half of the circle lies, so as not to be the root
+_STEPS = 40  # to solve for a scale; each leaves at most a quarter of the error of its logarithm
 _AT_ONCE = 2**14  # rows
-_GRID = 4097  # places at which the area of a cap is tabulated
 
 
 class Layout(NamedTuple):
@@ -54,7 +66,7 @@ class Layout(NamedTuple):
     scale: Tensor
 
 
-def layout(graph: Hierarchy, dim: int = 2) -> Layout:
+def layout(graph: Hierarchy, dim: int = 2, kind: NodeType = node_type()) -> Layout:  # noqa: B008
     """Lays out a hierarchy in ``dim`` dimensions, the same at every call.
 
     Several roots, several parents per node and nodes without any edge are fine; cycles are not,
@@ -62,16 +74,31 @@ def layout(graph: Hierarchy, dim: int = 2) -> Layout:
 
     >>> graph = Hierarchy(["animal", "dog", "cat"], [[1, 0], [2, 0]])
     >>> layout(graph).tangent.norm(dim=1).round(decimals=2)
-    tensor([0.0000, 1.2200, 1.2200], dtype=torch.float64)
+    tensor([0.0000, 1.7700, 1.7700], dtype=torch.float64)
     """
+    if kind.point and not kind.hyperbolic:
+        raise UserError(
+            "Expected `epochs` ≥ 1 for points in Euclidean space, which has no room for a layout; "
+            "got 0."
+        )
     if dim < 2:
         raise UserError(f"Expected `dim` ≥ 2, as a layout needs directions; got {dim}.")
-    tree, sphere = _Rows.of(graph), _Sphere(dim)
-    middle = _middles(tree, sphere)
-    tangent, scale = np.empty((len(graph), dim)), np.empty((len(graph), 1))
-    for rows in _some_rows(len(graph)):
-        node, (radius, scale[node, 0]) = tree.node[rows], _radius_and_scale(tree, rows, sphere)
-        tangent[node] = radius[:, None] * sphere.direction(middle[rows])
+    tree = _Rows.of(graph)
+    middle, nodes = _arcs(tree), len(graph)
+    size = np.flatnonzero(np.bincount(tree.size))
+    which = np.empty(nodes + 1, np.int32)  # a size decides all but the direction
+    which[size] = np.arange(len(size))
+    how = _points if kind.point else _gaussians if kind.hyperbolic else _euclidean
+    out, scale_of = how(size, nodes, dim)
+    tangent, scale = np.zeros((nodes, dim)), np.empty((nodes, 1))
+    for rows in _some_rows(nodes):
+        node, each, u = tree.node[rows], which[tree.size[rows]], middle[rows]
+        scale[node, 0] = scale_of[each]
+        if kind.hyperbolic:
+            x, y = out[each] * np.cos(2 * pi * u), out[each] * np.sin(2 * pi * u)
+        else:
+            x, y = nodes * (u - 0.5), out[each]
+        tangent[node, 0], tangent[node, 1] = x, y
     return Layout(torch.from_numpy(tangent), torch.from_numpy(scale))
 
 
@@ -80,16 +107,54 @@ def _some_rows(count: int) -> Iterator[slice]:
     return (slice(start, start + _AT_ONCE) for start in range(0, count, _AT_ONCE))
 
 
-def _radius_and_scale(tree: "_Rows", rows: slice, sphere: "_Sphere") -> tuple[Floats, Floats]:
-    """How far out each row lies, and how wide it is; its size decides both."""
-    c, a, b = _PLANE if sphere.dim == 2 else _MORE
-    share = sphere.area / len(tree.size)
-    radius = np.arcsinh(c / (share * tree.size[rows]) ** (1 / (sphere.dim - 1)))
-    height = np.arcsinh(c / share ** (1 / (sphere.dim - 1))) - radius
-    outward = radius + a * height
-    if tree.roots == 1 and rows.start == 0:
-        outward[0] = 0
-    return outward, np.maximum(b * height, _LEAST_SPREAD)
+# --- how far out, and how wide -------------------------------------------------------------------
+
+
+def _gaussians(size: Ints, nodes: int, dim: int) -> tuple[Floats, Floats]:
+    """The radius and the scale of nodes of each size, in a tree of so many nodes."""
+    outermost = np.arcsinh(_C * nodes / (2 * pi))
+    radius = np.arcsinh(_C * nodes / (2 * pi * size))
+    radius += _A * (outermost - radius)
+    radius[size == nodes] = 0
+    half = pi * (size - 0.5) / nodes  # the ends lie between its last leaf and the next one
+    rise = np.sinh((outermost - radius) / 2)
+    far = 2 * np.arcsinh(
+        np.sqrt(rise**2 + np.sinh(radius) * np.sinh(outermost) * np.sin(half / 2) ** 2)
+    )
+    volume = (dim - 1) * (far + np.log1p(-np.exp(-2 * far)) - np.log(2 * far))
+    return radius, _scales(size, nodes, dim, far, volume)
+
+
+def _euclidean(size: Ints, nodes: int, dim: int) -> tuple[Floats, Floats]:
+    """How high above the line, and the scale."""
+    half = (size - 0.5) / 2
+    height = np.where(size > 1, half, 0)
+    far = np.hypot(half, height)
+    return height, _scales(size, nodes, dim, far, np.zeros_like(far))
+
+
+def _points(size: Ints, nodes: int, dim: int) -> tuple[Floats, Floats]:
+    """The radius; scales are of no use."""
+    outermost = max(2 * np.log(nodes / pi), 0) + 3
+    half = np.minimum(pi * (size - 0.5) / nodes, pi / 2)
+    short = 2 * np.sin(half / 2) ** 2 + (1 - np.tanh(outermost)) * np.cos(half)
+    radius = np.log((2 - short) / short)  # 2·artanh(1 − short)
+    radius = np.maximum(radius, _OFF_ROOT * (1 - size / nodes))
+    radius[size == 1], radius[size == nodes] = outermost, 0
+    return radius, np.full(len(size), _LEAF)
+
+
+def _scales(size: Ints, nodes: int, dim: int, far: Floats, volume: Floats) -> Floats:
+    """``σ`` such that ``far²/2σ² + volume + n·log σ`` is the same for all but leaves and root."""
+    b, inner = min(_B, 0.5 / dim**0.5), size < max(nodes, 2)
+    at_most = np.log(b * far)
+    level = (0.5 / b**2 + volume + dim * at_most)[inner].max()
+    log_scale = at_most
+    for _ in range(_STEPS):
+        room = np.maximum(level - volume - dim * log_scale, 0.5 / b**2)
+        log_scale = np.log(far) - np.log(2 * room) / 2
+    scale = np.where(size == nodes, far / dim**0.5, np.exp(log_scale))
+    return np.where(size > 1, np.maximum(scale, _LEAF), _LEAF)
 
 
 # --- the tree ------------------------------------------------------------------------------------
@@ -212,121 +277,34 @@ def _levels(order: Ints, start: Ints) -> Iterator[tuple[Ints, Ints]]:
         level = order[spans(first, count)]
 
 
-# --- shares of the sphere ------------------------------------------------------------------------
-
-
-def _middles(tree: _Rows, sphere: "_Sphere") -> Floats:
-    """The middle ``u (N, n−1)`` of each row's part."""
-    return _arcs(tree)[:, None] if sphere.dim == 2 else _boxes(tree, sphere)
+# --- shares of the circle ------------------------------------------------------------------------
 
 
 def _arcs(tree: _Rows) -> Floats:
     """The middle of each arc: an arc is as long as its row's size, over all ``N`` nodes.
 
-    Children lie side by side, with half of the node's own share on either side.
+    Children lie side by side, with half of the node's own share on either side. The largest is the
+    first, the second largest the last, and so on inward.
     """
-    before, inner = np.cumsum(tree.size) - tree.size, tree.children > 0
-    step = before.astype(np.float64)  # from where the parent's arc begins
-    step[tree.roots :] += 0.5 - np.repeat(before[tree.first[inner]], tree.children[inner])
+    step = _offsets(tree).astype(np.float64)  # from where the parent's arc begins
+    step[tree.roots :] += 0.5
     return (tree.handed_down(step) + tree.size / 2) / len(step)
 
 
-class _Boxes(NamedTuple):
-    """Runs ``first … last − 1`` of siblings, and the box ``low … high (B, n−1)`` of each run."""
-
-    first: Ints
-    last: Ints
-    low: Floats
-    high: Floats
-
-    def at(self, chosen: NDArray[np.bool_]) -> "_Boxes":
-        first, last, low, high = self
-        return _Boxes(first[chosen], last[chosen], low[chosen], high[chosen])
-
-
-def _boxes(tree: _Rows, sphere: "_Sphere") -> Floats:
-    """The middle of each box. A box is cut across its longest side until each child has its own."""
-    before, first = np.concatenate([[0], np.cumsum(tree.size)]), tree.first
-    middle = np.empty((len(first), sphere.dim - 1))
-    ends = np.zeros((1, sphere.dim - 1)), np.ones((1, sphere.dim - 1))
-    boxes = _Boxes(np.array([0]), np.array([tree.roots]), *ends)
-    while boxes.first.size:
-        alone = boxes.last - boxes.first == 1
-        single, several = boxes.at(alone), boxes.at(~alone)
-        middle[single.first] = (single.low + single.high) / 2
-        boxes = _joined(_halves(several, before, sphere), _handed_on(single, tree, first, sphere))
-    return middle
-
-
-def _handed_on(boxes: _Boxes, tree: _Rows, first: Ints, sphere: "_Sphere") -> _Boxes:
-    """For the children of single rows: their boxes, less one share for the row itself."""
-    boxes = boxes.at(tree.children[boxes.first] > 0)
-    row, side = boxes.first, sphere.longest(boxes)
-    low, high = boxes.low.copy(), boxes.high.copy()
-    at = np.arange(len(row)), side
-    own = (high - low)[at] / tree.size[row] / 2
-    low[at] += own
-    high[at] -= own
-    return _Boxes(first[row], first[row] + tree.children[row], low, high)
-
-
-def _halves(boxes: _Boxes, before: Ints, sphere: "_Sphere") -> _Boxes:
-    """Cuts each run in two of about the same size, and its box in proportion."""
-    first, last, low, high = boxes
-    middle = np.searchsorted(before, (before[first] + before[last]) / 2)
-    closer = before[middle] + before[middle - 1] > before[first] + before[last]
-    middle = np.clip(middle - closer, first + 1, last - 1)
-    share = (before[middle] - before[first]) / (before[last] - before[first])
-    side, rows = sphere.longest(boxes), np.arange(len(first))
-    cut = low[rows, side] + share * (high - low)[rows, side]
-    below, above = high.copy(), low.copy()
-    below[rows, side] = above[rows, side] = cut
-    return _joined(_Boxes(first, middle, low, below), _Boxes(middle, last, above, high))
-
-
-def _joined(a: _Boxes, b: _Boxes) -> _Boxes:
-    ends = np.concatenate([a.first, b.first]), np.concatenate([a.last, b.last])
-    return _Boxes(*ends, np.concatenate([a.low, b.low]), np.concatenate([a.high, b.high]))
-
-
-class _Sphere:
-    """The unit sphere in ``n`` dimensions, in coordinates ``u`` of equal area.
-
-    ``u₀`` is the azimuth over ``2π``. ``u_k`` is the share of the sphere ``S^{k+1}`` that lies
-    within the polar angle ``ϑ_k``: the integral of ``sin^k`` from 0 to ``ϑ_k`` over that to ``π``.
-    """
-
-    def __init__(self, dim: int) -> None:
-        self.dim, self.area = dim, 2 * pi ** (dim / 2) / gamma(dim / 2)
-        self._grid = np.linspace(0, pi, _GRID)
-        self._shares = [_cap(self._grid, k) for k in range(1, dim - 1)]
-
-    def _polar(self, u: Floats) -> list[Floats]:
-        """``ϑ_k``, for all but the azimuth."""
-        return [np.interp(x, s, self._grid) for x, s in zip(u.T[1:], self._shares, strict=True)]
-
-    def direction(self, u: Floats) -> Floats:
-        """Unit vectors ``(..., n)``."""
-        azimuth = 2 * pi * u[:, 0]
-        x = np.stack([np.cos(azimuth), np.sin(azimuth)], 1)
-        for angle in self._polar(u):
-            x = np.concatenate([np.sin(angle)[:, None] * x, np.cos(angle)[:, None]], 1)
-        return x
-
-    def longest(self, boxes: _Boxes) -> Ints:
-        """Which side of each box is the longest, on the sphere."""
-        if not self._shares:
-            return np.zeros(len(boxes.first), np.int64)
-        middle = np.array(self._polar((boxes.low + boxes.high) / 2))
-        ends = np.array(self._polar(boxes.high)) - np.array(self._polar(boxes.low))
-        sides = np.stack([2 * pi * (boxes.high - boxes.low)[:, 0], *ends], 1)
-        # a side is shrunk by the sines of the polar angles that come after it
-        sides[:, :-1] *= np.cumprod(np.sin(middle)[::-1], 0)[::-1].T
-        return sides.argmax(1)
-
-
-def _cap(angle: Floats, k: int) -> Floats:
-    """The share of the sphere within each polar angle, from 0 to 1."""
-    slope = np.sin(angle) ** k
-    total = np.concatenate([[0], np.cumsum((slope[1:] + slope[:-1]) / 2)])
-    return total / total[-1]
+def _offsets(tree: _Rows) -> Ints:
+    """How much of the siblings comes before each row."""
+    nodes, roots = len(tree.node), tree.roots
+    run = np.zeros(nodes, np.int32)  # where the row's siblings begin, and how much they are
+    run[roots:] = np.repeat(tree.first, tree.children)
+    total = np.full(nodes, nodes)
+    total[roots:] = np.repeat(tree.size - 1, tree.children)
+    order = _sorted_by(nodes - tree.size)
+    order = order[_sorted_by(run[order])]
+    run, total, size = run[order], total[order], tree.size[order].astype(np.int64)
+    first = (np.arange(nodes) - run) % 2 == 0
+    left, right = (
+        np.concatenate([[0], np.cumsum(np.where(side, size, 0))]) for side in (first, ~first)
+    )
+    offset = np.empty(nodes, np.int64)
+    offset[order] = np.where(first, left[:-1] - left[run], total - (right[1:] - right[run]))
+    return offset
