@@ -372,9 +372,11 @@ def main() -> None:
         counts, seconds = Counter(outcomes.values()), time.perf_counter() - start
         rows.append([suite, len(outcomes), *(counts[o] for o in OUTCOMES), f"{seconds:.0f}"])
         others += [f"{o:14} {suite} {test}\n" for test, o in outcomes.items() if o != "passed"]
-    reasons = [[name, used[i], why] for i, (name, _, why) in enumerate(NOT_APPLICABLE) if used[i]]
+    reasons = [
+        [f"`{name}`", used[i], why] for i, (name, _, why) in enumerate(NOT_APPLICABLE) if used[i]
+    ]
     table = _table(["suite", "tests", *OUTCOMES, "seconds"], rows)
-    table += "\n" + _table(["tests", "times", "why they do not apply"], reasons)
+    table += "\n" + _table(["tests that match", "times", "why they do not apply"], reasons)
     print(table)
     if given.output:
         given.output.mkdir(parents=True, exist_ok=True)
