@@ -7,11 +7,15 @@ the Fréchet mean is that of the law with the full Σ. The regression has one co
 standard normal draws, a slope of length 1.5 and errors of Σ = .25·I.
 
     python benchmarks/calibration.py regions -o DIR [--sets 1000] [--seed 0] [--resume]
-    python benchmarks/calibration.py tests -o DIR [--sets 3000] [--seed 0] [--resume]
+    python benchmarks/calibration.py tests -o DIR [--sets 1000] [--seed 0] [--resume]
+
+``--cells`` measures some of the cells only, such as those of an earlier run that are far off, with
+more data sets and another seed.
 """
 
 import argparse
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -147,20 +151,26 @@ KINDS = {
 }
 
 
-def measured(run: Run, kind: str, sets: int, seed: int) -> Iterator[Row]:
+def row_of(n: int, radius: float, size: int) -> str:
+    return f"H{'²⁵'[n > 2]}, R = {radius:.0f}, {size} points"
+
+
+def measured(run: Run, kind: str, sets: int, seed: int, cells: str) -> Iterator[Row]:
     """Every cell of the table, from ``rows.jsonl`` where an earlier part of the run has left it."""
     cases, sizes, _ = KINDS[kind]
     kept = run.folder / "rows.jsonl"
     lines = kept.read_text().splitlines() if kept.exists() else []
     yield from (Row(**json.loads(line)) for line in lines)
-    table = [(n, r, size, c) for n in (2, 5) for r in (0.0, 5.0) for size in sizes for c in cases]
+    table = [
+        (n, r, size, c)
+        for n in (2, 5) for r in (0.0, 5.0) for size in sizes for c in cases
+        if re.search(cells, f"{row_of(n, r, size)}: {c}")
+    ]  # fmt: skip
     for index, (n, radius, size, column) in list(enumerate(table))[len(lines) :]:
         torch.manual_seed(1000 * seed + index)
         counts = [min(TOGETHER, sets - i) for i in range(0, sets, TOGETHER)]
         hits = sum(cases[column](n, radius, size, count).sum().item() for count in counts)
-        row = Row(
-            f"H{'²⁵'[n > 2]}, R = {radius:.0f}, {size} points", column, hits / sets, seeds=sets
-        )
+        row = Row(row_of(n, radius, size), column, hits / sets, seeds=sets)
         print(f"{row.row:30} {column:25} {row.mean:.4f}", flush=True)
         with kept.open("a") as file:
             file.write(json.dumps(asdict(row)) + "\n")
@@ -173,13 +183,14 @@ def main() -> None:
     parser.add_argument("-o", "--output", required=True)
     parser.add_argument("--sets", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cells", default="", help="A pattern for “row: column”.")
     parser.add_argument("--resume", action="store_true")
     given = parser.parse_args()
-    config = {"sets": given.sets, "seed": given.seed}
+    config = {"sets": given.sets, "seed": given.seed, "cells": given.cells}
     run = Run(
         given.output, f"python benchmarks/calibration.py {given.kind}", config, resume=given.resume
     )
-    rows = list(measured(run, given.kind, given.sets, given.seed))
+    rows = list(measured(run, given.kind, given.sets, given.seed, given.cells))
     run.finish(rows, KINDS[given.kind][2].format(given.sets, (0.05 * 0.95 / given.sets) ** 0.5))
 
 

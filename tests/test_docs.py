@@ -21,6 +21,7 @@ NOTEBOOKS = sorted(path.relative_to(ROOT) for path in ROOT.glob("docs/notebooks/
         pytest.param("docs/guide/distributions.md", marks=pytest.mark.slow),
         pytest.param("docs/guide/migration.md", marks=pytest.mark.slow),
         pytest.param("docs/guide/statistics.md", marks=pytest.mark.slow),
+        pytest.param("docs/guide/posterior.md", marks=pytest.mark.slow),
         "docs/guide/vae.md",
         pytest.param("docs/gallery.md", marks=pytest.mark.slow),
         *(pytest.param(str(path), marks=pytest.mark.slow) for path in NOTEBOOKS),

@@ -18,8 +18,10 @@ from hyperwrap.constraints import hyperboloid
 from hyperwrap.curvature import Curvature
 from hyperwrap.distributions import sigma
 from hyperwrap.distributions.base import broadcast_batch, expanded, only_one, require_centre
+from hyperwrap.distributions.fitting import CovarianceShape
 from hyperwrap.distributions.radii import GammaRadius, Radius, StudentRadius, log_sphere_area
 from hyperwrap.distributions.regions import CentralDistribution
+from hyperwrap.distributions.wrapped_fit import Free, WrappedFit, elliptical_family, fit_family
 from hyperwrap.precision import at_least_float32
 from hyperwrap.special import norm, squared_norm
 
@@ -94,6 +96,34 @@ class EllipticalDistribution(CentralDistribution, ABC):
         new._sigma, new._sigma_form = self._sigma, self._sigma_form
         new._show(getattr(self, self._sigma_form))
         return new
+
+    @classmethod
+    def fit(
+        cls,
+        points: Tensor,
+        weights: Tensor | None = None,
+        covariance: CovarianceShape = "full",
+        c: Curvature = 1.0,
+    ) -> WrappedFit:
+        """The law with the largest likelihood, with standard errors and confidence regions.
+
+        Args:
+            points: ``(N, *batch, n+1)``, as `sample` returns them; a fit for each in the batch.
+            weights: how often each point counts, ``(N,)`` or ``(N, *batch)``; once, if not given.
+            covariance: the shape of ``Σ = LLᵀ``, ``"full"``, ``"diagonal"`` or ``"scalar"``.
+            c: the curvature of the points is ``−c``.
+
+        >>> law = hw.WrappedStudentT(3.0, tangent=torch.tensor([1.0, 2.0]), scale=0.5)
+        >>> fit = hw.WrappedStudentT.fit(law.sample((500,)))
+        >>> fit.contains(law.loc, level=0.9999), fit.standard_errors.parameters["df"] < 2
+        (tensor(True), tensor(True))
+        """
+        return fit_family(elliptical_family(cls, covariance, cls._extra(), c), points, weights, c)
+
+    @classmethod
+    def _extra(cls) -> list[Free]:
+        """What is fitted beside the centre and ``Σ``."""
+        return []
 
     # --- the law ------------------------------------------------------------------------------
 
@@ -260,6 +290,10 @@ class WrappedStudentT(_StudentFamily):
 
     def _parameters(self) -> tuple[str, ...]:
         return "df", self._form, self._sigma_form
+
+    @classmethod
+    def _extra(cls) -> list[Free]:
+        return [Free("df", torch.tensor(4.0, dtype=torch.float64), constraints.positive, 0)]
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
         """The same law over a larger batch; no memory is copied."""

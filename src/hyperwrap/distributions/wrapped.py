@@ -15,6 +15,8 @@ from hyperwrap.distributions.base import (
     require_centre,
 )
 from hyperwrap.distributions.radial import mean_log_sinhc, mean_log_sinhc_product
+from hyperwrap.distributions.wrapped_fit import WrappedFit, base_family, fit_family
+from hyperwrap.errors import UserError
 from hyperwrap.precision import wide
 
 __all__ = ["Wrapped"]
@@ -93,6 +95,37 @@ class Wrapped(WrappedDistribution):
         batch_shape = broadcast_batch(c, base=base.batch_shape, **{at: centre.shape[:-1]})
         self.base = base if base.batch_shape == batch_shape else base.expand(batch_shape)
         self._place(at, centre, batch_shape, c, validate_args)
+
+    @classmethod
+    def fit(
+        cls,
+        points: Tensor,
+        base: Distribution,
+        weights: Tensor | None = None,
+        c: Curvature = 1.0,
+    ) -> WrappedFit:
+        """The law with the largest likelihood, with standard errors and confidence regions.
+
+        Args:
+            points: ``(N, *batch, n+1)``, as `sample` returns them; a fit for each in the batch.
+            base: a law on all of ``R^n``, where the search begins. All its parameters are fitted
+                but ``loc``, which should be 0, as the centre takes its place.
+            weights: how often each point counts, ``(N,)`` or ``(N, *batch)``; once, if not given.
+            c: the curvature of the points is ``−c``.
+
+        >>> from torch.distributions import Independent, Laplace
+        >>> base = Independent(Laplace(torch.zeros(2), torch.ones(2)), 1)
+        >>> law = hw.Wrapped(base, hw.lorentz.exp0(torch.tensor([1.0, 2.0])))
+        >>> fit = hw.Wrapped.fit(law.sample((500,)), base)
+        >>> (fit.law.base.base_dist.scale - 1).abs().max() < 0.3
+        tensor(True)
+        """
+        if not _is_all(base.support):
+            raise UserError(
+                f"Expected `base` on all of R^n; got one on {base.support}, whose centre has no "
+                "standard errors. Fit its parameters to hw.lorentz.unwrap(loc, points)."
+            )
+        return fit_family(base_family(base, cls, c), points, weights, c)
 
     @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> Hyperboloid:  # pyright: ignore
