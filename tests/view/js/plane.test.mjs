@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { MODELS, size } from "../../../src/hyperwrap/view/js/models.js";
 import * as plane from "../../../src/hyperwrap/view/js/plane.js";
 
 const near = (actual, expected, tolerance = 1e-13) =>
@@ -52,4 +53,22 @@ test("an upright pose looks as one that was carried from the origin", () => {
   near([ar * ar, ai, br, bi], [1, 0, 0, 0], 1e-12);
   const turned = { g: [0.6, 0.8], a: 0, step: plane.rotation(1) };
   near(plane.seen(plane.origin(), plane.upright(turned)).slice(1), [0, 0, 0], 1e-12);
+});
+
+test("every picture leads back to where it came from", () => {
+  for (const [name, { to, from }] of Object.entries(MODELS)) {
+    for (const [radius, angle] of [[0, 0], [1e-7, 1], [0.5, 2], [0.9, -1.2], [0.999, 0.3]]) {
+      const x = radius * Math.cos(angle), y = radius * Math.sin(angle), q = (1 - radius) * (1 + radius);
+      near(from(...to(x, y, q)), [x, y], name === "klein" ? 1e-9 : 1e-11);
+    }
+  }
+});
+
+test("the wide picture shows a quarter of every distance from the middle", () => {
+  for (const distance of [1e-8, 0.1, 2, 10, 25]) {
+    const r = Math.tanh(distance / 2), q = 1 / Math.cosh(distance / 2) ** 2;
+    const shown = Math.tanh(distance / 8);
+    near(MODELS.wide.to(r, 0, q), [shown, 0], 1e-9);
+    near([size(MODELS.wide, r, 0, q)], [(1 - shown ** 2) ** 2], 1e-9);
+  }
 });
