@@ -373,7 +373,9 @@ def main() -> None:
         rows.append([suite, len(outcomes), *(counts[o] for o in OUTCOMES), f"{seconds:.0f}"])
         others += [f"{o:14} {suite} {test}\n" for test, o in outcomes.items() if o != "passed"]
     reasons = [
-        [f"`{name}`", used[i], why] for i, (name, _, why) in enumerate(NOT_APPLICABLE) if used[i]
+        [f"`{_label(name)}`", used[i], why]
+        for i, (name, _, why) in enumerate(NOT_APPLICABLE)
+        if used[i]
     ]
     table = _table(["suite", "tests", *OUTCOMES, "seconds"], rows)
     table += "\n" + _table(["tests that match", "times", "why they do not apply"], reasons)
@@ -387,10 +389,14 @@ def main() -> None:
         sys.exit("".join(["Ours:\n", *ours]))
 
 
+def _label(pattern: str) -> str:
+    """A pattern that a table may hold."""
+    return pattern.replace("\\[", "[").replace("|", ", ")
+
+
 def _table(head: list[str], rows: list[list[Any]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    cells = ([str(cell).replace("|", "\\|") for cell in line] for line in lines)
-    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
 
 
 if __name__ == "__main__":
