@@ -19,6 +19,7 @@ from torch.distributions import (
     Independent,
     Laplace,
     LogNormal,
+    MixtureSameFamily,
     Poisson,
     StudentT,
     Uniform,
@@ -132,6 +133,29 @@ def test_log_prob_is_exact_for_the_coordinates_at_every_curvature(c: float, at: 
     base = ref.normal_diagonal(scale)
     exact = [ref.log_prob(ref.exactly(row[1:]), mu, base, ref.mp.mpf(c)) for row in z]
     torch.testing.assert_close(law.log_prob(z), ref.as_tensor(exact), rtol=1e-12, atol=1e-12)
+
+
+# --- samples scored again ------------------------------------------------------------------------
+
+
+def test_log_prob_is_a_function_of_the_coordinates_alone() -> None:
+    """No cache: the answer is the same for a copy, and whatever was drawn in between."""
+    law = hw.WrappedNormal(tangent=torch.tensor([9.0, 12.0]), scale=0.1)
+    z, log_q = law.rsample_and_log_prob((100,))
+    before = law.log_prob(z)
+    law.rsample((100,))
+    assert torch.equal(law.log_prob(z), before)
+    assert torch.equal(law.log_prob(z.clone()), before)
+    assert (before - log_q).abs().max() > 0.1  # which the guide says of float32 at this radius
+
+
+@for_each(law=["itself", "in a mixture"])
+def test_float64_holds_what_generic_code_scores(law: str) -> None:
+    component = hw.WrappedNormal(tangent=torch.tensor([[9.0, 12.0]], dtype=WIDE), scale=0.1)
+    z, log_q = component.rsample_and_log_prob((100,))
+    mixture = MixtureSameFamily(Categorical(torch.ones(1, dtype=WIDE)), component)
+    found = component.log_prob(z) if law == "itself" else mixture.log_prob(z[:, 0]).unsqueeze(-1)
+    torch.testing.assert_close(found, log_q, rtol=0, atol=1e-5)
 
 
 # --- base laws ------------------------------------------------------------------------------------
@@ -262,6 +286,17 @@ def test_maps_are_equal_where_their_curvatures_are() -> None:
     assert ExpOrigin(2.0) == ExpOrigin(torch.tensor(2.0))
     assert ExpOrigin(one) != ExpOrigin(two)
     assert ExpOrigin(one) != ExpOrigin(1.0)
+
+
+@for_each(kind=["RiemannianNormal", "UniformBall", "WrappedLaplace", "WrappedCauchy"])
+def test_other_laws_of_tensors_without_values_have_shapes(kind: str) -> None:
+    h, size = torch.zeros(2, 3, device="meta"), torch.ones((), device="meta")
+    law = getattr(hw, kind)(None, size, tangent=h)
+    z = law.rsample((4,))
+    assert z.shape == (4, 2, 4)
+    assert law.log_prob(z).shape == (4, 2)
+    assert law.variance.shape == (2,)
+    assert repr(law).startswith(kind)
 
 
 @for_each(form=["scale", "scale_tril"], at=["origin", "apart"])
