@@ -249,6 +249,21 @@ def test_keys(tab: Tab):
     assert not tab.find("dialog").is_displayed()
 
 
+def test_a_deep_hierarchy_opens_wide(driver: webdriver.Chrome, tmp_path: Path):
+    hw.view(hw.embed("wordnet-mammals", dim=2, epochs=0)).save(tmp_path / "mammals.html")
+    tab = Tab(driver, (tmp_path / "mammals.html").as_uri())
+    tab.settle()
+    assert tab.run("return explorer.model") == "wide"
+    assert tab.run("return explorer.link()") == "#"
+    tab.find(".hw-scene").click()
+    far = "const s = explorer.scene, at = s.project(explorer.data.row('dog.n.01')); return at.scale"
+    wide = tab.run(far)
+    tab.press("m")
+    assert tab.run("return explorer.model") == "poincare"
+    assert tab.run(far) < 0.2 * wide
+    tab.quiet()
+
+
 def test_touch(tab: Tab):
     def touch(kind: str, *points: tuple[float, float]) -> None:
         places = [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(points)]
