@@ -71,3 +71,23 @@ def test_what_is_refused():
         with pytest.raises(UserError) as error:
             kernel_density(points, bandwidth)
         assert str(error.value) == message
+
+
+def test_a_region_of_highest_density_holds_its_share_and_is_the_ball_of_a_round_law():
+    torch.manual_seed(0)
+    law = hw.RiemannianNormal(tangent=torch.tensor([2.0, 1.0]).double(), scale=0.7)
+    height = hw.stats.highest_density(law, 0.8)
+    edge = law.radial.icdf(torch.tensor(0.8).double())
+    assert height.item() == pytest.approx(
+        (law.log_prob(law.loc) - edge.square() / 2).item(), abs=0.05
+    )
+    parts = hw.WrappedNormal(tangent=torch.tensor([[2.0, 0.0], [-2.0, 0.0]]), scale=0.3)
+    mixture = hw.WrappedNormalMixture(torch.distributions.Categorical(torch.ones(2)), parts)
+    inside = mixture.log_prob(mixture.sample((20_000,))) >= hw.stats.highest_density(mixture)
+    assert inside.double().mean().item() == pytest.approx(0.95, abs=0.01)
+    assert hw.stats.highest_density(parts).shape == (2,)
+
+
+def test_a_level_that_is_no_probability_is_refused():
+    with pytest.raises(UserError, match="Expected `level` between 0 and 1; got 95"):
+        hw.stats.highest_density(hw.WrappedNormal(hw.lorentz.origin(2), 1.0), 95)

@@ -12,6 +12,7 @@ from torch.distributions import Distribution
 
 from hyperwrap.plot.geometry import ChartName, axes, chart_of, pixels
 from hyperwrap.plot.style import style
+from hyperwrap.stats import highest_density
 from hyperwrap.training import seeded
 
 __all__ = ["density"]
@@ -58,17 +59,16 @@ def density(
     ax = axes(ax, chart=chart, c=c)
     with torch.no_grad(), seeded(0):
         drawn = law.sample(torch.Size([_DRAWS]))
-        scores = law.log_prob(drawn).double()
+        heights = [highest_density(law, level).item() for level in sorted(levels)[::-1]]
     window = window or _whole(chart, chart_of(chart).to(drawn, c=c), c)
     values = _values(law, pixels(window, resolution), chart, c)
     with style():
         if filled:
             _fill(ax, values, window, cmap)
         if levels:
-            heights = torch.quantile(scores, 1 - torch.tensor(sorted(levels)[::-1]).double())
             color = color or ("white" if filled else "black")
             lines = ax.contour(
-                values, heights.tolist(), extent=window, colors=color, linewidths=0.9,
+                values, heights, extent=window, colors=color, linewidths=0.9,
                 linestyles="solid", zorder=3,
             )  # fmt: skip
             names = [f"{level:.3g}" for level in sorted(levels)[::-1]]

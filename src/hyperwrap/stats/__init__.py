@@ -1,6 +1,6 @@
 """Statistics on hyperbolic space: points in, estimates with errors out."""
 
-from hyperwrap.stats.density import kernel_density
+from hyperwrap.stats.density import highest_density, kernel_density
 from hyperwrap.stats.diagnosis import Diagnosis, diagnose
 from hyperwrap.stats.frechet import FrechetRegression, frechet_regression
 from hyperwrap.stats.geometry import (
@@ -41,6 +41,7 @@ __all__ = [
     "geodesic_regression",
     "geometric_median",
     "goodness_of_fit",
+    "highest_density",
     "horospherical_pca",
     "kernel_density",
     "location_test",

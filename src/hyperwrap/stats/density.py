@@ -1,11 +1,11 @@
-"""Kernel density: a small wrapped normal at every point."""
+"""Kernel density, a small wrapped normal at every point; and regions of highest density."""
 
 from collections.abc import Callable
 from math import exp, log
 
 import torch
 from torch import Tensor
-from torch.distributions import Categorical
+from torch.distributions import Categorical, Distribution
 
 from hyperwrap.curvature import over, root
 from hyperwrap.distributions.mixture import WrappedNormalMixture
@@ -15,7 +15,7 @@ from hyperwrap.errors import UserError
 from hyperwrap.special import log_sinhc
 from hyperwrap.stats.geometry import distances_among
 
-__all__ = ["kernel_density"]
+__all__ = ["highest_density", "kernel_density"]
 
 _TRIAL = 2000
 _NARROWEST, _WIDEST = 0.01, 2.0  # in units of the spread of the points
@@ -56,6 +56,29 @@ def kernel_density(
         raise UserError(f"Expected `bandwidth` > 0; got {bandwidth:g}.")
     kernels = WrappedNormal(points.detach(), bandwidth, c=c)
     return WrappedNormalMixture(Categorical(sample.share.to(sample.dtype)), kernels)
+
+
+def highest_density(law: Distribution, level: float = 0.95, *, draws: int = 20_000) -> Tensor:
+    """The height of ``log p`` above which a law has this share of its draws, ``(*batch_shape)``.
+
+    The points with ``law.log_prob(z) >= height`` are the region of highest density: no other region
+    of this probability has a smaller volume. The height is a quantile of ``log p`` at draws of the
+    law, from the torch generator; with 20,000 the probability is right to ±0.002 or so.
+
+    Args:
+        law: any law or mixture with ``sample`` and ``log_prob``.
+        level: the probability of the region.
+        draws: how many draws the quantile is taken of.
+
+    >>> law = hw.WrappedNormal(tangent=torch.tensor([1.0, 2.0]), scale=torch.tensor([0.8, 0.3]))
+    >>> height = hw.stats.highest_density(law, 0.9)
+    >>> (law.log_prob(law.sample((1000,))) >= height).float().mean().round(decimals=1)
+    tensor(0.9000)
+    """
+    if not 0 < level < 1:
+        raise UserError(f"Expected `level` between 0 and 1; got {level}.")
+    with torch.no_grad():
+        return torch.quantile(law.log_prob(law.sample(torch.Size([draws]))), 1 - level, 0)
 
 
 def _best_bandwidth(sample: Sample) -> float:
