@@ -27,7 +27,7 @@ types: $(VENV)/.dev
 	$(BIN)/basedpyright
 
 docs: $(VENV)/.dev
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # with --quiet, nothing would count as a warning
 
 bench: $(VENV)/.demo
 	$(BIN)/python benchmarks/sample_and_score.py

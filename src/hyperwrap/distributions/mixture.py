@@ -24,9 +24,8 @@ _PAIRS_AT_ONCE = 2**21  # of a point and a component
 class WrappedNormalMixture(MixtureSameFamily):
     """The mixture ``Σₖ πₖ G(μₖ, Σₖ)``: torch's `MixtureSameFamily`, with a mean on the manifold.
 
-    Args:
-        mixture_distribution: the weights ``π``, a `Categorical` of K components.
-        component_distribution: a `WrappedNormal` whose last batch dimension is K.
+    It takes what that takes: the weights ``π``, a `Categorical` of K components, and a
+    `WrappedNormal` whose last batch dimension is K.
 
     >>> from torch.distributions import Categorical
     >>> h = torch.tensor([[2.0, 0.0], [-2.0, 0.0]])
