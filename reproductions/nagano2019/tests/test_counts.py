@@ -10,6 +10,7 @@ import torch
 
 pytest.importorskip("scvi")
 pytest.importorskip("umap")
+pytest.importorskip("scib_metrics")
 
 from matplotlib.image import imread
 
@@ -46,9 +47,14 @@ def test_a_map_that_knows_the_truth_gets_full_marks(hyperbolic):
     assert scores["root"] > 0.9
     assert scores["type"] > 0.97
     assert scores["batch"] < 0.45
+    assert scores["iLISI"] > 0.6
+    assert scores["cLISI"] > 0.97
+    assert scores["kBET"] > 0.8
+    assert scores["connected"] > 0.97
     lost = counts.judged(h[torch.randperm(1000)], adata, train, test, 5)
     assert abs(lost["tree"]) < 0.1 < scores["tree"]
     assert lost["type"] < 0.3
+    assert lost["cLISI"] < 0.7
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +70,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_leaves_a_table_and_figures(finished: Path):
     rows = json.loads((finished / "results.json").read_text())["rows"]
     names = [(r["row"], r["column"]) for r in rows]
-    assert names == [(m, c) for m in counts.METHODS for c in ("root", "tree", "type", "batch")]
+    columns = ("root", "tree", "type", "batch", "iLISI", "kBET", "cLISI", "connected")
+    assert names == [(m, c) for m in counts.METHODS for c in columns]
     assert all(r["seeds"] == 2 and -1 <= r["mean"] <= 1 for r in rows)
     for name in ("types", "batches"):
         assert imread(finished / f"{name}.png")[..., :3].std() > 0.05

@@ -2,11 +2,11 @@
 
 The cells are simulated, so the truth is known: `hyperwrap.scanpy.datasets.tree` draws negative
 binomial counts of cells along a binary tree that branches twice, measured in three batches. Each
-seed draws its own tree and holds back a fifth of the cells. Four methods place the others in two
+seed draws its own tree and holds back a fifth of the cells. Six methods place the others in two
 dimensions without their types, and then those held back:
 
-- *PCA*: two principal components of log-normalised counts;
-- *UMAP*: of 50 principal components;
+- *PCA*, *factor analysis*: of log-normalised counts;
+- *UMAP*, *PoincareMap*: of 50 principal components;
 - *scVI*: `scvi.model.SCVI`, told the batches, with the networks and the likelihood of the next;
 - *hyperbolic scVI*: `hyperwrap.scvi.HyperbolicSCVI` as it comes.
 
@@ -17,7 +17,11 @@ Everything is measured on the cells held back, with the distance ``d`` of each g
 - *tree*: that of ``d(z, z')`` with the length of the way in the tree between a cell held back and a
   training cell, over all pairs;
 - *type*, *batch*: how often most of the 15 nearest training cells are on the edge of the tree, or
-  in the batch, that the cell is. For the batch a third is chance.
+  in the batch, that the cell is. For the batch a third is chance;
+- *iLISI*, *kBET*, *cLISI*, *connected*: the metrics of scIB that only ask who is near whom, by
+  scib-metrics, from the 30 nearest cells among those held back. The first two are high where
+  batches are mixed, the others where types are together. scIB's silhouettes and clusters are
+  Euclidean, and left out.
 """
 
 import os
@@ -41,12 +45,15 @@ from nagano2019.figures import Array, Figure, PointPanel, points_by_label
 from nagano2019.grid import Cell, Outcome, Result, finish, row, run_cells
 
 with needs_extra("counts", "hyperwrap-nagano2019"):
+    import scib_metrics as scib
     from anndata import AnnData
+    from scib_metrics.nearest_neighbors import NeighborsResults
     from scipy.stats import spearmanr
     from scvi import settings
     from scvi.model import SCVI
-    from sklearn.decomposition import PCA
+    from sklearn.decomposition import PCA, FactorAnalysis
 
+    from hyperwrap.maps.estimator import PoincareMap
     from hyperwrap.scanpy.datasets import tree
     from hyperwrap.scvi import HyperbolicSCVI
 
@@ -58,7 +65,9 @@ REMARK = """\
 - root: Spearman's correlation of the depth in the tree with the distance from the most central
   training cell near the root; tree: of the way in the tree between two cells with their distance
 - type, batch: share of the cells with the edge of the tree, or the batch, that most of the 15
-  nearest training cells have; for the batch, a third is chance"""
+  nearest training cells have; for the batch, a third is chance
+- iLISI, kBET, cLISI, connected: of scIB, from the nearest cells; the higher, the better mixed are
+  the batches (the first two), and the better together the types"""
 
 
 @dataclass(frozen=True)
@@ -77,8 +86,10 @@ class Protocol:
 
 PROTOCOL = Protocol()
 _OURS = "hyperbolic scVI"
-METHODS = ("PCA", "UMAP", "scVI", _OURS)
-_COLUMNS = ("root", "tree", "type", "batch")
+METHODS = ("PCA", "factor analysis", "UMAP", "PoincareMap", "scVI", _OURS)
+_HYPERBOLIC = ("PoincareMap", _OURS)
+_COLUMNS = ("root", "tree", "type", "batch", "iLISI", "kBET", "cLISI", "connected")
+_NEAREST = 30  # cells that scIB is told of
 
 
 def config(seed: int, protocol: Protocol = PROTOCOL) -> dict[str, Any]:
@@ -126,7 +137,7 @@ class Map(Cell):
         h, elbo = _PLACED[self.method](adata, train, self.seed, self.protocol)
         yield Progress(1, 1)
         places = torch.from_numpy(np.asarray(h, np.float64))
-        z = lorentz.exp0(places) if self.method == _OURS else places
+        z = lorentz.exp0(places) if self.method in _HYPERBOLIC else places
         scores = judged(z, adata, train, test, self.protocol.neighbours)
         return Outcome({**scores, **elbo}, {"places": places})
 
@@ -163,11 +174,26 @@ def _umap(adata: AnnData, train: NDArray[np.int64], seed: int, protocol: Protoco
     return UMAP(random_state=seed, n_jobs=1).fit(x[train]).transform(x), {}
 
 
+def _factors(adata: AnnData, train: NDArray[np.int64], seed: int, protocol: Protocol) -> Placed:
+    x = _normalised(adata)
+    return FactorAnalysis(2, random_state=seed).fit(x[train]).transform(x), {}
+
+
+def _poincare(adata: AnnData, train: NDArray[np.int64], seed: int, protocol: Protocol) -> Placed:
+    x = _components(adata, train, min(50, adata.n_vars - 1), seed)
+    model = PoincareMap(coordinates="tangent", random_state=seed).fit(x[train])
+    return model.transform(x), {}
+
+
 def _components(adata: AnnData, train: NDArray[np.int64], count: int, seed: int) -> Array:
     """Principal components of the training cells' log-normalised counts, for all cells."""
-    counts: Any = adata.X
-    x = np.log1p(1e4 * counts.toarray() / counts.sum(1).A)
+    x = _normalised(adata)
     return PCA(count, random_state=seed).fit(x[train]).transform(x)
+
+
+def _normalised(adata: AnnData) -> Array:
+    counts: Any = adata.X
+    return np.log1p(1e4 * counts.toarray() / np.asarray(counts.sum(1)))
 
 
 def _scvi(model: type[SCVI], **look: Any) -> Any:
@@ -194,7 +220,9 @@ def _scvi(model: type[SCVI], **look: Any) -> Any:
 _TWIN = {"n_latent": 2, "n_layers": 2, "gene_likelihood": "nb"}
 _PLACED = {
     "PCA": _principal,
+    "factor analysis": _factors,
     "UMAP": _umap,
+    "PoincareMap": _poincare,
     "scVI": _scvi(SCVI, **_TWIN),
     _OURS: _scvi(HyperbolicSCVI),
 }
@@ -217,12 +245,30 @@ def judged(
     root = first[_distances(first, first).sum(1).argmin()]
     nearest = np.argsort(distances, 1)[:, :neighbours]
     paths = adata.obs["cell_type"].astype(str).to_numpy()
+    batches = adata.obs["batch"].astype(str).to_numpy()
     return {
         "root": _spearman(_distances(root[None], z[test])[0], depth[test]),
         "tree": _spearman(distances, way_in_the_tree(paths, depth, test, train)),
         "type": _share(paths, nearest, train, test),
-        "batch": _share(adata.obs["batch"].astype(str).to_numpy(), nearest, train, test),
+        "batch": _share(batches, nearest, train, test),
+        **_scib(z[test], paths[test], batches[test]),
     }
+
+
+def _scib(z: Tensor, types: NDArray[Any], batches: NDArray[Any]) -> dict[str, float]:
+    """What scIB makes of who is near whom, whatever the geometry."""
+    distances = _distances(z, z)
+    np.fill_diagonal(distances, -1)  # a cell comes first in its own list
+    nearest = np.argsort(distances, 1)[:, : _NEAREST + 1]
+    graph = NeighborsResults(nearest, np.take_along_axis(distances, nearest, 1).clip(0))
+    type_, batch = (np.unique(labels, return_inverse=True)[1] for labels in (types, batches))
+    found = {
+        "iLISI": scib.ilisi_knn(graph, batch),
+        "kBET": scib.kbet(graph, batch)[0],
+        "cLISI": scib.clisi_knn(graph, type_),
+        "connected": scib.graph_connectivity(graph, type_),
+    }
+    return {name: float(value) for name, value in found.items()}
 
 
 def _distances(a: Tensor, b: Tensor) -> Array:
@@ -286,7 +332,7 @@ def _figures(places: Mapping[str, Array], seed: int, protocol: Protocol) -> dict
     """The maps of the first seed by type and by batch."""
     adata = simulated(seed, protocol)
     panels = [
-        PointPanel(m, h, disc=False) if m != _OURS else PointPanel(m, _on_disc(h), disc=True)
+        PointPanel(m, _on_disc(h), disc=True) if m in _HYPERBOLIC else PointPanel(m, h, disc=False)
         for m, h in places.items()
     ]
     shown = {"types": "cell_type", "batches": "batch"}
