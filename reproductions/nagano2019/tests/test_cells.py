@@ -2,6 +2,7 @@
 
 import json
 import struct
+import warnings
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from zipfile import ZipFile
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import rdata
 import torch
@@ -100,7 +102,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where data are looked for; nothing is there yet, and nothing can be fetched."""
     monkeypatch.setenv("HYPERWRAP_DATA", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setattr(data, "_DESTINY", tmp_path / "destiny")
+    monkeypatch.setattr(data, "_DESTINY", tmp_path / "destiny" / "data")
+    monkeypatch.setattr(data, "_HSMM_DATA", tmp_path / "HSMMSingleCell" / "data")
     (tmp_path / "cells").mkdir()
     return tmp_path / "cells"
 
@@ -152,6 +155,38 @@ def test_files_that_are_no_expression_set(folder: Path):
         path.write_bytes(content)
         with pytest.raises(UserError, match=r"Expected a table of cells in .* cannot be read"):
             data.mouse_embryo()
+
+
+# --- myoblasts -----------------------------------------------------------------------------------
+
+
+def matrix(x: np.ndarray, genes: list[str]) -> bytes:
+    """Genes by cells, as R saves it."""
+    names = [str(i) for i in range(x.shape[1])]
+    numbers = vector(
+        14,
+        x.size,
+        x.T.astype(">f8").tobytes(),
+        dim=integers(*x.shape),
+        dimnames=several(strings(*genes), strings(*names)),
+    )
+    return b"RDX2\nX\n" + struct.pack(">3i", 2, 0x30301, 0x20300) + pairs(fpkm=numbers)
+
+
+def test_of_the_myoblasts_the_most_variable_genes_are_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(data, "_MOST_VARIABLE", 2)
+    fpkm = np.array([[0.0, 3, 0, 7], [1, 1, 1, 1], [0, 0, 15, 15]])
+    (folder / "m.rda").write_bytes(matrix(fpkm, ["A", "B", "C"]))
+    rdata.write_rda(folder / "s.rda", {"sheet": pd.DataFrame({"Hours": ["0", "24", "0", "72"]})})
+    found = data.read_myoblasts(folder / "m.rda", folder / "s.rda")
+    np.testing.assert_allclose(found.x, [[0, 0], [2, 0], [0, 4], [3, 4]])
+    assert found.genes == ["A", "C"]
+    assert found.labels.tolist() == [0, 24, 0, 72]
+    assert found.kinds == ["0 h", "24 h", "72 h"]
+    with pytest.raises(UserError, match="apt-get download r-bioc-hsmmsinglecell"):
+        data.myoblasts()
 
 
 # --- blood ---------------------------------------------------------------------------------------
@@ -214,6 +249,16 @@ def test_the_embryos_themselves():
 
 
 @pytest.mark.skipif(
+    not all((data_folder("cells") / file).exists() for file in data._HSMM),
+    reason="needs the files of HSMMSingleCell",
+)
+def test_the_myoblasts_themselves():
+    found = data.myoblasts()
+    assert found.genes[:2] == ["ENSG00000006016.6", "ENSG00000006042.7"]
+    assert found.x.std(0).min() == pytest.approx(2.5988, abs=1e-4)
+
+
+@pytest.mark.skipif(
     not (data_folder("cells") / data.SCANPY.file).exists(), reason="needs the wheel of scanpy"
 )
 def test_the_blood_itself():
@@ -236,19 +281,22 @@ def tiny(kinds: int, seed: int) -> Cells:
     return Cells(x, list("abcd"), 2 ** (labels + 1), [f"{2**i} cells" for i in range(1, kinds + 1)])
 
 
-MOUSE = tiny(4, 0)
+MOUSE, MYOBLASTS = tiny(4, 0), tiny(3, 2)
 BLOOD = tiny(3, 1)._replace(labels=np.repeat(np.arange(3), 12), kinds=["T", "B", "NK"])
 
 
 def reproducing(folder: Path, seed: int = 0):
     run = Run(folder, "hyperwrap reproduce cells", cells.config(seed, TINY))
-    return cells.reproducing(run, MOUSE, BLOOD, TINY, processes=1)
+    return cells.reproducing(run, MOUSE, MYOBLASTS, BLOOD, TINY, processes=1)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("umap")
     folder = tmp_path_factory.mktemp("cells")
-    finish(reproducing(folder))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # umap-learn's, of small tables and missing packages
+        finish(reproducing(folder))
     return folder
 
 
@@ -256,38 +304,48 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return json.loads((folder / "results.json").read_text())["rows"]
 
 
+@pytest.mark.slow
 def test_a_run_leaves_results_figures_and_places(finished: Path):
-    names = ("mouse_embryo", "blood", "radius")
+    names = ("mouse_embryo", "myoblasts", "blood", "radius")
     figures = {f"{name}.{form}" for name in names for form in ("png", "pdf")}
     others = {"cells", "config.json", "results.json", "table.md"}
     assert {file.name for file in finished.iterdir()} == figures | others
     for name in names:
         assert imread(finished / f"{name}.png")[..., :3].std() > 0.05
-    places = load_file(finished / "cells" / "blood-hyperbolic-all-cells.safetensors")["places"]
-    assert places.shape == (36, 2)
-    assert np.linalg.norm(places, axis=1).max() < 1
+    places = load_file(finished / "cells" / "blood-hyperbolic-all-cells-seed-0.safetensors")
+    assert places["places"].shape == (36, 2)
+    assert np.linalg.norm(places["places"], axis=1).max() < 1
 
 
-def test_results_hold_every_method_of_both_tables(finished: Path):
+@pytest.mark.slow
+def test_results_hold_every_method_of_every_table(finished: Path):
+    stages, kinds = ["LL gain", "origin", "root", "label", "kept"], ["label", "kept"]
     columns = {
-        "mouse embryo": ["LL gain", "origin", "2-cell", "stage"],
-        "blood": ["kind"],
+        "mouse embryo": stages,
+        "myoblasts": stages,
+        "blood": kinds,
+        "mouse embryo, fitted": stages[2:],
+        "myoblasts, fitted": stages[2:],
+        "blood, fitted": kinds,
     }
     assert [(row["row"], row["column"]) for row in rows(finished)] == [
         (f"{table}: {method}", column)
         for table, names in columns.items()
-        for method in ("genes", "factor analysis", "vanilla", "hyperbolic")
+        for method in cells.METHODS
         for column in names
     ]
     found = {(row["row"], row["column"]): row for row in rows(finished)}
     assert found["mouse embryo: genes", "LL gain"]["mean"] is None
     assert found["mouse embryo: factor analysis", "LL gain"]["mean"] == 0
-    assert found["mouse embryo: genes", "stage"]["mean"] == 1
-    assert found["mouse embryo: genes", "2-cell"]["mean"] > 0.9
+    assert found["mouse embryo: genes", "label"]["mean"] == 1
+    assert found["mouse embryo: genes", "root"]["mean"] > 0.9
+    for table in columns:
+        assert found[f"{table}: genes", "kept"]["mean"] == 1
+        assert 0 < found[f"{table}: UMAP", "kept"]["mean"] < 1
     assert {row["seeds"] for row in found.values() if row["mean"] is not None} == {2}
     files = sorted((finished / "cells").glob("blood-hyperbolic-seed-*.json"))
-    folds = [json.loads(file.read_text())["scores"]["kind"] for file in files]
-    assert found["blood: hyperbolic", "kind"]["mean"] == pytest.approx(np.mean(folds))
+    folds = [json.loads(file.read_text())["scores"]["label"] for file in files]
+    assert found["blood: hyperbolic", "label"]["mean"] == pytest.approx(np.mean(folds))
 
 
 def test_seen_from_the_root_distances_stay_and_the_root_is_at_0():
@@ -300,13 +358,21 @@ def test_seen_from_the_root_distances_stay_and_the_root_is_at_0():
     )
 
 
+def without_umap(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = {name: method for name, method in cells.METHODS.items() if name != "UMAP"}
+    monkeypatch.setattr(cells, "METHODS", some)
+    monkeypatch.setattr(cells, "_SHOWN", ("PoincareMap", "hyperbolic"))
+
+
 @pytest.mark.slow
-def test_same_seed_same_numbers(finished: Path, tmp_path: Path):
+def test_same_seed_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    without_umap(monkeypatch)
     seen = [(now.done, now.total) for now in reproducing(tmp_path / "0")]
-    assert seen == [(i + 1, 20) for i in range(20)]  # 2 tables, 4 methods, 2 seeds; 4 places
-    assert rows(tmp_path / "0") == rows(finished)
-    finish(reproducing(tmp_path / "1", seed=2))
-    assert rows(tmp_path / "1") != rows(finished)
+    assert seen == [(i + 1, 72) for i in range(72)]  # 3 tables, 6 methods, 2 seeds, twice
+    finish(reproducing(tmp_path / "1"))
+    assert rows(tmp_path / "1") == rows(tmp_path / "0")
+    finish(reproducing(tmp_path / "2", seed=2))
+    assert rows(tmp_path / "2") != rows(tmp_path / "0")
 
 
 def test_measures_against_distances_written_out():
@@ -317,45 +383,62 @@ def test_measures_against_distances_written_out():
     assert sorted(np.concatenate([test for _, test in parts])) == list(range(48))
     train, test = parts[1]
     assert not set(train) & set(test)
-    model = cells.METHODS["hyperbolic"](TINY.epochs, cells.mixed(0, 1)).fit(MOUSE.x[train])
-    z, held = model.transform(MOUSE.x[train]), model.transform(MOUSE.x[test])
+    mean, sd = MOUSE.x[train].mean(0), MOUSE.x[train].std(0)
+    old, new = (MOUSE.x[train] - mean) / sd, (MOUSE.x[test] - mean) / sd
+    model = cells.METHODS["hyperbolic"](TINY.epochs, cells.mixed(0, 1)).fit(old)
+    z, held = model.transform(old), model.transform(new)
 
     def d(a: np.ndarray, b: np.ndarray) -> float:
         return np.arccosh(max(1.0, a[0] * b[0] - a[1:] @ b[1:]))
 
-    radii = [np.arccosh(each[0]) for each in held]
-    np.testing.assert_allclose(outcome.tensors["radii"][test], radii, rtol=1e-5)
     first = [each for each, label in zip(z, MOUSE.labels[train], strict=True) if label == 2]
     root = min(first, key=lambda a: sum(d(a, b) for b in first))
     from_root = [d(each, root) for each in held]
+    np.testing.assert_allclose(outcome.tensors["radii"][test], from_root, rtol=1e-5)
     stages = MOUSE.labels[test]
-    hits = []
-    for each, stage in zip(held, stages, strict=True):
+    hits, kept = [], []
+    for each, cell, stage in zip(held, new, stages, strict=True):
         near = np.argsort([d(each, b) for b in z])[:3]
+        by_genes = np.argsort([np.linalg.norm(cell - b) for b in old])[:3]
         kinds, votes = np.unique(MOUSE.labels[train][near], return_counts=True)
         hits.append(kinds[votes.argmax()] == stage)
+        kept.append(len(set(near) & set(by_genes)) / 3)
     values = {name: each[1] for name, each in outcome.scores.items()}
-    assert values["origin"] == pytest.approx(spearmanr(radii, stages)[0])
-    assert values["2-cell"] == pytest.approx(spearmanr(from_root, stages)[0])
-    assert values["stage"] == pytest.approx(np.mean(hits))
-    assert values["LL"] == model.score(MOUSE.x[test])
+    assert values["origin"] == pytest.approx(spearmanr([np.arccosh(z[0]) for z in held], stages)[0])
+    assert values["root"] == pytest.approx(spearmanr(from_root, stages)[0])
+    assert values["label"] == pytest.approx(np.mean(hits))
+    assert values["kept"] == pytest.approx(np.mean(kept))
+    assert values["LL"] == pytest.approx(model.score(new))
+
+
+def test_no_cell_is_a_neighbour_of_itself():
+    x = np.arange(6.0)[:, None] ** 1.5
+    labels = np.array([0, 0, 0, 1, 1, 1])
+    map_ = cells._Map("PCA", x, labels)
+    scores = map_.judged(map_.z, labels, cells.by_genes(x, x), 1, own=True)
+    assert scores["kept"] == 1
+    assert scores["label"] == pytest.approx(5 / 6)  # the fourth is nearest to the third
 
 
 def test_table_averages_folds_first_and_takes_the_linear_model_off():
-    found = {}
-    for table, data_ in (("mouse embryo", MOUSE), ("blood", BLOOD)):
+    found, fitted = {}, {}
+    for table, data_ in (("mouse embryo", MOUSE), ("myoblasts", MYOBLASTS), ("blood", BLOOD)):
         for method in cells.METHODS:
             for seed in (0, 1):
                 folds = [10.0 * seed + fold + 5 * (method == "hyperbolic") for fold in (0, 1)]
-                names = ("LL", "origin", "2-cell", "stage", "kind")
+                names = ("LL", "origin", "root", "label", "kept")
                 fits = cells.Fits(table, method, seed, data_, TINY)
                 found[fits] = Outcome(dict.fromkeys(names, folds))
-    table = {(row.row, row.column): row for row in cells.table(found)}
+                fitted[cells.Placing(table, method, seed, data_, TINY)] = Outcome(
+                    dict.fromkeys(names, float(seed))
+                )
+    table = {(row.row, row.column): row for row in cells.table(found, fitted)}
     origin = table["mouse embryo: hyperbolic", "origin"]
     assert origin.mean == pytest.approx(np.mean([5.5, 15.5]))
     assert origin.sd == pytest.approx(np.std([5.5, 15.5], ddof=1))
     gain = table["mouse embryo: hyperbolic", "LL gain"]
     assert (gain.mean, gain.sd) == (5, 0)
+    assert table["blood, fitted: UMAP", "kept"].mean == 0.5
 
 
 # --- figures -------------------------------------------------------------------------------------

@@ -262,9 +262,10 @@ def _scib(z: Tensor, types: NDArray[Any], batches: NDArray[Any]) -> dict[str, fl
     nearest = np.argsort(distances, 1)[:, : _NEAREST + 1]
     graph = NeighborsResults(nearest, np.take_along_axis(distances, nearest, 1).clip(0))
     type_, batch = (np.unique(labels, return_inverse=True)[1] for labels in (types, batches))
+    kbet: Any = scib.kbet(graph, batch)
     found = {
         "iLISI": scib.ilisi_knn(graph, batch),
-        "kBET": scib.kbet(graph, batch)[0],
+        "kBET": kbet[0],
         "cLISI": scib.clisi_knn(graph, type_),
         "connected": scib.graph_connectivity(graph, type_),
     }

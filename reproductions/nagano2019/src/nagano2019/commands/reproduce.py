@@ -96,14 +96,14 @@ def cells(
     seed: Seed = 0,
     resume: Resume = False,
 ) -> None:
-    """Mouse embryos and blood, cell by cell: does the radius follow the stage?"""
+    """Embryos, myoblasts and blood: which map keeps the stages and the neighbours?"""
     from nagano2019 import cells
     from nagano2019.data import cells as data
 
-    mouse, blood = data.mouse_embryo(), data.blood()
+    tables = data.mouse_embryo(), data.myoblasts(), data.blood()
     config = cells.config(seed, cells.PROTOCOL)
     run = Run(output, "hyperwrap reproduce cells", config, resume=resume)
-    followed(context, run, cells.reproducing(run, mouse, blood, cells.PROTOCOL), "models")
+    followed(context, run, cells.reproducing(run, *tables, cells.PROTOCOL), "models")
 
 
 @reproduce.command()

@@ -1,15 +1,18 @@
-"""Two tables of single cells, each with one label per cell that no model is trained on.
+"""Three tables of single cells, each with one label per cell that no model is trained on.
 
 | | cells × genes | labels | file |
 |---|---|---|---|
 | `mouse_embryo` | 428 × 48 | the stage: 2, 4, 8, 16, 32 or 64 cells | ``guo_norm.rda`` of destiny |
+| `myoblasts` | 271 × 500 | 0, 24, 48 or 72 hours | ``HSMM_*.rda`` of HSMMSingleCell |
 | `blood` | 700 × 765 | 10 kinds of cell | ``10x_pbmc68k_reduced.h5ad`` of scanpy |
 
 The mouse embryos are those of Guo et al. (2010), qPCR of 48 genes, as they are in Bioconductor's R
 package destiny, normalised by housekeeping genes: 19, 23, 43, 75, 109 and 159 cells of the six
-stages. The blood is a part of the 68,000 cells of 10x Genomics that comes with scanpy, already
-log-normalised and scaled. Licences are those of destiny (GPL-2) and scanpy (BSD-3); neither file
-comes with hyperwrap.
+stages. The myoblasts of Trapnell et al. (2014) are in Bioconductor's R package HSMMSingleCell: 69,
+74, 79 and 49 cells after so many hours of differentiation. Their ``x`` is ``log₂(1 + FPKM)`` of the
+500 genes that vary most. The blood is a part of the 68,000 cells of 10x Genomics that comes with
+scanpy, already log-normalised and scaled. Licences are those of destiny (GPL-2), HSMMSingleCell
+(Artistic-2.0) and scanpy (BSD-3); no file comes with hyperwrap.
 """
 
 import warnings
@@ -25,11 +28,23 @@ from numpy.typing import NDArray
 from hyperwrap.errors import UserError, needs_extra
 from hyperwrap.graphs.wheels import Wheel, data_folder
 
-__all__ = ["SCANPY", "Cells", "blood", "mouse_embryo", "read_expression_set", "read_h5ad"]
+__all__ = [
+    "SCANPY",
+    "Cells",
+    "blood",
+    "mouse_embryo",
+    "myoblasts",
+    "read_expression_set",
+    "read_h5ad",
+    "read_myoblasts",
+]
 
 SCANPY = Wheel("cells", "scanpy==1.11.5", "scanpy-1.11.5-py3-none-any.whl", "scanpy")
 _GUO = "guo_norm.rda"
+_HSMM = ("HSMM_expr_matrix.rda", "HSMM_sample_sheet.rda")
+_MOST_VARIABLE = 500
 _DESTINY = Path("/usr/lib/R/site-library/destiny/data")  # where Debian puts it
+_HSMM_DATA = Path("/usr/lib/R/site-library/HSMMSingleCell/data")
 
 T = TypeVar("T")
 
@@ -54,19 +69,21 @@ def mouse_embryo(path: str | PathLike[str] | None = None) -> Cells:
     Without a path it is looked for in ``cells`` of the data folder, then where Debian's package
     r-bioc-destiny puts it.
     """
-    found = _find_guo() if path is None else path
+    found = _find(_GUO, _DESTINY) if path is None else path
     sizes = {2: 19, 4: 23, 8: 43, 16: 75, 32: 109, 64: 159}
     return _checked(read_expression_set(found), str(found), (428, 48), sizes)
 
 
-def _find_guo() -> Path:
-    places = [folder / _GUO for folder in (data_folder("cells"), _DESTINY)]
+def _find(file: str, debian: Path) -> Path:
+    """A file of an R package, in ``cells`` of the data folder or where Debian puts it."""
+    places = [folder / file for folder in (data_folder("cells"), debian)]
     found = next((place for place in places if place.exists()), None)
     if found is None:
+        package = debian.parent.name
         raise UserError(
-            f"Expected {places[0]}; it is not there. It is a file of the R package destiny: on "
-            "Debian run `apt-get download r-bioc-destiny` and `dpkg -x r-bioc-destiny_*.deb .`, "
-            f"and copy .{places[1]} there."
+            f"Expected {places[0]}; it is not there. It is a file of the R package {package}: on "
+            f"Debian run `apt-get download r-bioc-{package.lower()}` and `dpkg -x "
+            f"r-bioc-{package.lower()}_*.deb .`, and copy .{places[1]} there."
         )
     return found
 
@@ -84,6 +101,37 @@ def read_expression_set(path: str | PathLike[str]) -> Cells:
         return Cells(np.asarray(x, np.float64).T, genes, labels, kinds)
 
     return _read(str(path), read)
+
+
+# --- myoblasts ---------------------------------------------------------------------------------
+
+
+def myoblasts() -> Cells:
+    """The myoblasts of the files ``HSMM_expr_matrix.rda`` and ``HSMM_sample_sheet.rda``.
+
+    They are looked for in ``cells`` of the data folder, then where Debian's package
+    r-bioc-hsmmsinglecell puts them.
+    """
+    matrix, sheet = (_find(file, _HSMM_DATA) for file in _HSMM)
+    sizes = {0: 69, 24: 74, 48: 79, 72: 49}
+    return _checked(read_myoblasts(matrix, sheet), str(matrix), (271, _MOST_VARIABLE), sizes)
+
+
+def read_myoblasts(matrix: str | PathLike[str], sheet: str | PathLike[str]) -> Cells:
+    """A matrix of FPKM, genes by cells, and a sheet with the ``Hours`` of each cell."""
+    with needs_extra("cells", "hyperwrap-nagano2019"):
+        import rdata
+
+    def read() -> Cells:
+        (fpkm,) = _without_warnings(rdata.read_rda, matrix).values()
+        (about,) = _without_warnings(rdata.read_rda, sheet).values()
+        labels = np.asarray(about["Hours"].astype(str), np.int64)
+        x = np.log2(1 + np.asarray(fpkm, np.float64).T)
+        most = np.sort(np.argsort(-x.var(0), kind="stable")[:_MOST_VARIABLE])
+        genes = [str(name) for name in np.asarray(fpkm.indexes["dim_0"])[most]]
+        return Cells(x[:, most], genes, labels, [f"{hours} h" for hours in np.unique(labels)])
+
+    return _read(str(matrix), read)
 
 
 def _without_warnings(function: Callable[..., Any], *arguments: Any) -> Any:
