@@ -324,6 +324,17 @@ class FakeAnnData:
         raise AssertionError("It would be dense.")
 
 
+def annotated(x: Any, names: list[str]) -> Any:
+    """A real AnnData where it is installed."""
+    try:
+        from anndata import AnnData
+    except ModuleNotFoundError:
+        return FakeAnnData(x, names)
+    rows = pd.Index([f"cell {i}" for i in range(x.shape[0])], dtype=object)
+    columns = pd.Index(names, dtype=object)
+    return AnnData(x, obs=pd.DataFrame(index=rows), var=pd.DataFrame(index=columns))
+
+
 def test_sparse_tables_give_the_same():
     holes = np.where(X.mean(0) < X, X, 0)
     dense, sparse = vae().fit(holes), vae().fit(csr_array(holes))
@@ -342,7 +353,7 @@ def test_tables_longer_than_a_part_are_put_together_in_order():
 
 def test_data_frames_and_anndata_keep_names():
     names = list("abcdef")
-    frame, cells = pd.DataFrame(X, columns=pd.Index(names)), FakeAnnData(X, names)
+    frame, cells = pd.DataFrame(X, columns=pd.Index(names)), annotated(X, names)
     z = vae().fit_transform(X)
     for each in (frame, cells):
         model = vae().fit(each)
@@ -356,11 +367,11 @@ def test_data_frames_and_anndata_keep_names():
 
 def test_columns_of_anndata_are_found_by_their_names():
     names = list("abcdef")
-    model = vae().fit(FakeAnnData(X, names))
-    more = FakeAnnData(csr_array(np.column_stack([X[:, 0], X])[:, ::-1]), [*names[::-1], "z"])
-    np.testing.assert_allclose(model.transform(more), model.transform(FakeAnnData(X, names)))
+    model = vae().fit(annotated(X, names))
+    more = annotated(csr_array(np.column_stack([X[:, 0], X])[:, ::-1]), [*names[::-1], "z"])
+    np.testing.assert_allclose(model.transform(more), model.transform(annotated(X, names)))
     with pytest.raises(UserError) as error:
-        model.transform(FakeAnnData(X[:, 2:], names[2:]))
+        model.transform(annotated(X[:, 2:], names[2:]))
     assert str(error.value) == (
         "Expected the 6 columns that were fitted; 2 are missing: a, b. Add them, or fit without "
         "them."
@@ -368,9 +379,9 @@ def test_columns_of_anndata_are_found_by_their_names():
 
 
 def test_names_of_cells_are_kept():
-    cells = FakeAnnData(X, list("abcdef"))
+    cells = annotated(X, list("abcdef"))
     frame = vae(max_iter=2).set_output(transform="pandas").fit_transform(cells)
-    assert frame.index.tolist() == cells.obs_names
+    assert frame.index.tolist() == list(cells.obs_names)
     assert list(frame.columns) == ["hyperbolicvae0", "hyperbolicvae1"]
 
 
