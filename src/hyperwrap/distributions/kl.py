@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Size, Tensor
 from torch.distributions import Distribution, MixtureSameFamily, kl_divergence, register_kl
+from torch.distributions.kl import _KL_MEMOIZE
 
 from hyperwrap import lorentz
 from hyperwrap.curvature import root, times
@@ -197,3 +198,7 @@ def _space(name: str, law: Distribution) -> WrappedDistribution:
 
 def _over(law: P, batch: Size) -> P:
     return law if law.batch_shape == batch else law.expand(batch)
+
+
+# torch.compile cannot follow torch's search for the function of a pair, only what was found before.
+_KL_MEMOIZE[WrappedNormal, WrappedNormal] = _kl_wrapped_normals
