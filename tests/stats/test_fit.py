@@ -237,3 +237,10 @@ def test_weights_that_do_not_count_points_give_no_region():
     )
     with pytest.raises(ValueError, match=r"Expected `level` between 0 and 1; got 95\."):
         fit.contains(POINTS[0], level=95)
+
+
+def test_one_far_point_does_not_make_the_others_equal():
+    """In float32 the coordinates at radius 20 are rounded by 30; those at radius 6 are not."""
+    points = hw.WrappedNormal(tangent=torch.zeros(2), scale=6.0).sample((200,))
+    for fit in (hw.WrappedNormal.fit(points), hw.RiemannianNormal.fit(points)):
+        assert fit.log_likelihood.isfinite()

@@ -217,3 +217,45 @@ def test_the_curvature_is_a_unit_here_too(c):
     torch.testing.assert_close(scaled.predict(x) * c**0.5, found.predict(x))
     assert scaled.r_squared == pytest.approx(found.r_squared)
     assert found.predict(torch.zeros(3, 4)).shape == (3, 4, 3)
+
+
+@for_each(unit=(1e9, 1e-8))
+def test_the_unit_of_the_covariates_does_not_matter(unit):
+    x, y, *_ = data(p=2)
+    for width in (None, 0.7):
+        found = frechet_regression(x, y, width)
+        scaled = frechet_regression(x * unit + unit, y, None if width is None else width * unit)
+        assert scaled.r_squared == pytest.approx(found.r_squared)
+        torch.testing.assert_close(scaled.predict(x * unit + unit), found.predict(x))
+
+
+def test_far_from_all_points_the_local_one_carries_a_line_on_or_says_nan():
+    t = torch.linspace(0, 1, 50, dtype=torch.float64)
+    course = lorentz.exp0(torch.stack([3 * t, 0 * t], -1))
+    found = frechet_regression(t, course, 0.02)
+    beyond = lorentz.log0(found.predict(torch.tensor([1.2, 1.4, 9.0], dtype=torch.float64)))
+    torch.testing.assert_close(beyond[:2, 0], 3 * torch.tensor([1.2, 1.4]).double())
+    assert beyond[2].isnan().all()
+    assert found.predict(0.5).shape == (3,)
+
+
+def test_points_without_noise_leave_no_doubt():
+    t = torch.linspace(0, 1, 50, dtype=torch.float64)
+    for dtype in (torch.float32, torch.float64):
+        course = lorentz.exp0(t.to(dtype).unsqueeze(-1) * torch.tensor([3.0, 0.0], dtype=dtype))
+        found = geodesic_regression(t, course)
+        assert found.pvalue == 0
+        assert repr(found).endswith("R² 1, p-value 0")
+        still = geodesic_regression(t, course[7].expand(50, 3))
+        assert (still.pvalue, still.r_squared) == (1, 0)
+        assert frechet_regression(t, course[7].expand(50, 3)).r_squared == 0
+        assert still.contains(still.slope, still.intercept)
+
+
+def test_covariates_may_be_more_precise_than_the_points():
+    t = torch.linspace(2e9, 2e9 + 100, 40, dtype=torch.float64)
+    y = lorentz.exp0((t - 2e9).float().unsqueeze(-1) * torch.tensor([0.03, 0.0]))
+    found = geodesic_regression(t, y)
+    assert found.predict(t).dtype == torch.float32
+    torch.testing.assert_close(found.predict(t), y, rtol=1e-4, atol=1e-4)
+    assert found.predict(2e9).shape == (3,)

@@ -192,9 +192,8 @@ def _require_spread(sample: Sample, covariance: CovarianceShape, u: Tensor) -> N
             f"Expected at least {least} points for a {covariance} Σ on H^{n}; got {size}. "
             f"Give more points{hint}."
         )
-    moment = second_moment(sample, u)
-    sample.require_spread(moment.diagonal(dim1=-2, dim2=-1).amax(-1), "Σ")
-    values = torch.linalg.eigvalsh(SHAPES[covariance].estimate(moment))
+    sample.require_spread("Σ")
+    values = torch.linalg.eigvalsh(SHAPES[covariance].estimate(second_moment(sample, u)))
     if (values[..., 0] <= 1e-14 * values[..., -1]).any():
         raise UserError(
             "Expected points that spread in every direction; got points within a hyperplane, which "

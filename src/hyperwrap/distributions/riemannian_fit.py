@@ -98,10 +98,10 @@ def fit_riemannian_normal(
     sample = sample_from(points, weights, c)
     if sample.size < 2:
         raise UserError(f"Expected at least 2 points for a σ; got {sample.size}.")
+    sample.require_spread("σ")
     with torch.no_grad():
         centre = frechet_centre(sample)
         square = sample.mean(squared_norm(seen_from(centre, sample)))
-        sample.require_spread(square, "σ")
         s = _scale_from(square, sample.n)
         per_point = _minus_log_likelihood(square, s, sample.n)
         root_c = wide(c).sqrt() if isinstance(c, Tensor) else torch.tensor(c).double().sqrt()

@@ -53,10 +53,19 @@ class Sample:
         if not (self.share == self.share[..., :1]).all():
             raise UserError(f"Expected {name} without weights; got one with weights.")
 
-    def require_spread(self, square: Tensor, what: str) -> None:
-        """Raises a `UserError` where a squared spread is no larger than rounding makes it."""
-        rounding = torch.finfo(self.dtype).eps * self.z[..., 0].amax(-1)
-        if (square <= rounding.square()).any():
+    @property
+    def is_one_point(self) -> Tensor:
+        """Whether all points are the same but for the rounding of their coordinates, ``(*batch)``.
+
+        Coordinates are compared, as rounding is even in them: far out it moves a point a long way.
+        """
+        first = self.z[..., :1, :]
+        rounding = 2 * torch.finfo(self.dtype).eps * first[..., :1]
+        return ((self.z - first).abs() <= rounding).all(-1).all(-1)
+
+    def require_spread(self, what: str) -> None:
+        """Raises a `UserError` where all points are the same."""
+        if self.is_one_point.any():
             raise UserError(
                 f"Expected points that differ; got {self.size} times the same point, "
                 f"which leaves {what} = 0."

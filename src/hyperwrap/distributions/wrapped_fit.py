@@ -277,7 +277,7 @@ def fit_family(
     with torch.no_grad():
         centre = frechet_centre(sample)
         u = seen_from(centre, sample)
-        sample.require_spread(sample.mean(squared_norm(u)), "the scale")
+        sample.require_spread("the scale")
         family = family_of(sample, u)
         x = torch.cat([free.written().expand(*u.shape[:-2], -1) for free in family.free], -1)
         _require_enough(sample, sample.n + x.shape[-1])

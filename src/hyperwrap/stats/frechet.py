@@ -21,7 +21,7 @@ from hyperwrap.distributions.centres import (
 from hyperwrap.distributions.samples import Sample, sample_from
 from hyperwrap.errors import UserError
 from hyperwrap.precision import wide
-from hyperwrap.special import squared_norm
+from hyperwrap.special import norm, squared_norm
 from hyperwrap.stats.regression import covariates
 
 __all__ = ["FrechetRegression", "frechet_regression"]
@@ -34,22 +34,29 @@ class FrechetRegression:
     """Predictions as weighted Fréchet means of the points."""
 
     r_squared: float
-    """The share of the Fréchet variance that the covariates explain."""
+    """The share of the Fréchet variance that the covariates explain; 0 if there is none."""
     _at: Tensor
     _sample: Sample
     _bandwidth: Tensor | None
     _c: Curvature
 
-    def predict(self, x: Tensor) -> Tensor:
-        """The points that are expected at covariates ``(..., p)``, or ``(...)`` if ``p = 1``."""
+    def predict(self, x: Tensor | float) -> Tensor:
+        """The points that are expected at covariates ``(..., p)``, or ``(...)`` if ``p = 1``.
+
+        NaN where the points that count do not determine a line: far from all, in bandwidths.
+        """
         p = self._at.shape[-1]
-        x = wide(x if x.shape[-1:] == (p,) or p > 1 else x.unsqueeze(-1))
-        if x.shape[-1] != p:
+        x = wide(torch.as_tensor(x, device=self._at.device))
+        x = x if x.shape[-1:] == (p,) or p > 1 else x.unsqueeze(-1)
+        if x.shape[-1:] != (p,):
             raise UserError(f"Expected `x` of shape (..., {p}); got {tuple(x.shape)}.")
-        rows = x.reshape(-1, p).split(max(_PAIRS_AT_ONCE // self._sample.size, 1))
-        centres = torch.cat([_predicted(self._shares(part), self._sample) for part in rows])
-        centres = centres.view(*x.shape[:-1], -1)
+        centres = self._centres(x.reshape(-1, p)).view(*x.shape[:-1], -1)
         return over(centres, root(self._c, centres)).to(self._sample.dtype)
+
+    def _centres(self, x: Tensor) -> Tensor:
+        """Predictions in the unit of the curvature, ``(M, p) → (M, n+1)``."""
+        rows = x.split(max(_PAIRS_AT_ONCE // self._sample.size, 1))
+        return torch.cat([_predicted(self._shares(part), self._sample) for part in rows])
 
     def __repr__(self) -> str:
         p, n = self._at.shape[-1], self._sample.n
@@ -60,10 +67,12 @@ class FrechetRegression:
         )
 
     def _shares(self, x: Tensor) -> Tensor:
+        unit = self._at.std(0) if self._bandwidth is None else self._bandwidth
+        z = (self._at - x.unsqueeze(-2)) / unit
         if self._bandwidth is None:
-            return _linear_weights(x, self._at.mean(0), self._at, torch.ones_like(self._at[:, 0]))
-        z = (self._at - x.unsqueeze(-2)) / self._bandwidth
-        return _linear_weights(x, x, self._at, torch.exp(-squared_norm(z) / 2))
+            return _linear_weights(z, torch.ones_like(z[..., 0]))
+        q = squared_norm(z)
+        return _linear_weights(z, torch.exp((q.amin(-1, keepdim=True) - q) / 2))
 
 
 def frechet_regression(
@@ -95,29 +104,34 @@ def frechet_regression(
     kernel = None if bandwidth is None else torch.as_tensor(bandwidth).to(at)
     with torch.no_grad():
         found = FrechetRegression(0.0, at, sample, kernel, c)
-        rows = at.split(max(_PAIRS_AT_ONCE // sample.size, 1))
-        fitted = torch.cat([_predicted(found._shares(part), sample) for part in rows])
-        left = squared_norm(seen_from(fitted, replace(sample, z=sample.z.unsqueeze(-2)))).mean()
+        there = replace(sample, z=sample.z.unsqueeze(-2))
+        left = squared_norm(seen_from(found._centres(at), there)).mean()
         whole = squared_norm(seen_from(frechet_centre(sample), sample)).mean()
-        return replace(found, r_squared=float(1 - left / whole))
+        return replace(found, r_squared=0.0 if sample.is_one_point else float(1 - left / whole))
 
 
-def _linear_weights(x: Tensor, middle: Tensor, at: Tensor, kernel: Tensor) -> Tensor:
-    """The weights of the points in a weighted linear regression, at ``x``, ``(M, p) → (M, N)``.
+def _linear_weights(z: Tensor, kernel: Tensor) -> Tensor:
+    """The weights of points at ``z`` from here in a weighted linear regression, ``(M, N)``.
 
-    ``(1, (x − m)ᵀ) (Σ k·(1, d)(1, d)ᵀ)⁻¹ k·(1, d)``, ``d = xᵢ − m``; they add up to 1.
+    ``(1, −mᵀ) (Σ k·(1, d)(1, d)ᵀ)⁻¹ k·(1, d)``, ``d = zᵢ − m``, ``m`` the weighted mean. They
+    carry any line over: ``Σ w = 1``, ``Σ w·z = 0``; NaN where no weights do.
     """
-    d = at - middle.unsqueeze(-2)
-    ones = torch.ones_like(d[..., :1])
-    rows = torch.cat([ones, d], -1)
-    here = torch.cat([torch.ones_like(x[..., :1]), x - middle], -1)
-    weighted = rows * kernel.unsqueeze(-1)
-    inverse = torch.linalg.pinv(weighted.mT @ rows, hermitian=True)
-    return (weighted @ inverse @ here.unsqueeze(-1)).squeeze(-1)
+    kernel = kernel.unsqueeze(-1)
+    middle = (kernel * z).sum(-2, keepdim=True) / kernel.sum(-2, keepdim=True)
+    ones = torch.ones_like(kernel)
+    rows = torch.cat([ones, z - middle], -1)
+    here = torch.cat([ones[:, :1], -middle], -1).mT
+    weighted = rows * kernel
+    weights = weighted @ torch.linalg.pinv(weighted.mT @ rows, hermitian=True) @ here
+    missed = norm((weights * z).sum(-2)) > 1e-6 * (1 + norm(middle.squeeze(-2)))
+    return torch.where(missed.unsqueeze(-1), torch.nan, weights.squeeze(-1))
 
 
 def _predicted(shares: Tensor, sample: Sample) -> Tensor:
-    """The weighted Fréchet means, ``(M, N) → (M, n+1)``."""
-    many = replace(sample.expand(shares.shape[:1]), share=shares, total=shares.sum(-1))
+    """The weighted Fréchet means, ``(M, N) → (M, n+1)``; NaN where the weights are."""
+    known = ~shares.isnan().any(-1)
     start = frechet_centre(sample).expand(len(shares), -1)
-    return centre_by_newton(many, start, squared_distances(many))
+    many = replace(sample.expand((int(known.sum()),)), share=shares[known])
+    centres = torch.full_like(start, torch.nan)
+    centres[known] = centre_by_newton(many, start[known], squared_distances(many))
+    return centres

@@ -40,24 +40,25 @@ class GeodesicRegression:
     slope: Tensor
     """``vₖ`` in the frame of ``μ``, the velocity with each covariate, ``(*batch, p, n)``."""
     covariate_mean: Tensor
-    """``x̄``, ``(*batch, p)``."""
+    """``x̄``, ``(*batch, p)``, in float64 whatever the points are in."""
     standard_errors: Tensor
     """Of the slope, ``(*batch, p, n)``."""
     intercept_errors: Tensor
     """Of the intercept along the directions of its frame, lengths, ``(*batch, n)``."""
     r_squared: Tensor
-    """The share of the Fréchet variance that the covariates explain, ``(*batch)``."""
+    """The share of the Fréchet variance that the covariates explain; 0 if there is none."""
     degrees_of_freedom: int
     """``N − p − 1``."""
     _covariance: Tensor
     """Of the slope in units of the curvature, ``(*batch, p, n, n)``."""
     _c: Curvature
 
-    def predict(self, x: Tensor) -> Tensor:
+    def predict(self, x: Tensor | float) -> Tensor:
         """The points that are expected at covariates ``(..., p)``, or ``(...)`` if ``p = 1``."""
         p = self.slope.shape[-2]
+        x = wide(torch.as_tensor(x, device=self.slope.device))
         x = x.unsqueeze(-1) if p == 1 and x.shape[-1:] != (1,) else x
-        v = (x - self.covariate_mean).unsqueeze(-2) @ self.slope
+        v = (x - self.covariate_mean).unsqueeze(-2) @ wide(self.slope)
         return lorentz.wrap(self.intercept, v.squeeze(-2).to(self.slope.dtype), c=self._c)
 
     @property
@@ -100,9 +101,14 @@ class GeodesicRegression:
         return n * degrees / (degrees - n + 1)
 
     def _statistic(self, slope: Tensor) -> Tensor:
-        """``T²`` of each velocity, given in the frame of the fitted intercept, ``(..., p)``."""
+        """``T²`` of each velocity, given in the frame of the fitted intercept, ``(..., p)``.
+
+        Where the points leave no doubt in a direction, it is infinite unless the two agree there.
+        """
         d = times(wide(slope - self.slope), _scale(self._c, 2)).unsqueeze(-1)
-        return (d.mT @ torch.linalg.solve(self._covariance, d)).squeeze((-1, -2))
+        variances, directions = torch.linalg.eigh(self._covariance)
+        square = (directions.mT @ d).squeeze(-1).square()
+        return torch.where(square > 0, square / variances.clamp_min(0), 0.0).sum(-1)
 
 
 def geodesic_regression(x: Tensor, points: Tensor, *, c: Curvature = 1.0) -> GeodesicRegression:
@@ -293,10 +299,10 @@ def _result(
     return GeodesicRegression(
         over(found.centre, root(c, found.centre)).to(sample.dtype),
         over(found.slope / unit, root_c).to(sample.dtype),
-        middle.to(sample.dtype),
+        middle,
         over(_deviations(slope_blocks), root_c).to(sample.dtype),
         over(_deviations(blocks[..., :1, :, :]), root_c).squeeze(-2).to(sample.dtype),
-        (1 - unexplained).to(sample.dtype),
+        torch.where(sample.is_one_point, 0.0, 1 - unexplained).to(sample.dtype),
         degrees,
         slope_blocks,
         c,
