@@ -76,6 +76,13 @@ def test_a_law_that_cannot_be():
     assert goodness_of_fit(law, points, simulations=19).pvalue == 0.05
 
 
+def test_a_point_exactly_at_the_centre_does_not_decide():
+    law = a_law()
+    points = torch.cat([law.loc.unsqueeze(0), law.sample((200,))])
+    with_it, without = (goodness_of_fit(law, x, simulations=99) for x in (points, points[1:]))
+    assert abs(with_it.statistic - without.statistic) < 0.5
+
+
 def test_in_parts_it_is_the_same(monkeypatch):
     law = a_law()
     points = law.sample((10,))

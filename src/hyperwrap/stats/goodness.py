@@ -93,10 +93,15 @@ def _simulated(
 
 
 def _chi2(q: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Distribution and survival function of χ², the samples sorted: ``(reps, *batch, N)``."""
+    """Distribution and survival function of χ², the samples sorted: ``(reps, *batch, N)``.
+
+    Neither is below the rounding of 1: a point exactly at the centre counts as one very near.
+    """
     half = (q / 2).movedim(1, -1).sort(-1).values
     shape = half.new_tensor(n / 2)
-    return torch.special.gammainc(shape, half), torch.special.gammaincc(shape, half)
+    least = torch.finfo(half.dtype).eps
+    cdf, survival = torch.special.gammainc(shape, half), torch.special.gammaincc(shape, half)
+    return cdf.clamp_min(least), survival.clamp_min(least)
 
 
 def _anderson_darling(cdf: Tensor, survival: Tensor) -> Tensor:
