@@ -54,6 +54,23 @@ def test_points_of_the_hyperbolic_plane_give_back_their_curvature(c):
     )
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_exactly_flat_data_are_not_called_hyperbolic(seed):
+    torch.manual_seed(seed)
+    line = torch.linspace(0, 1, 60, dtype=torch.float64).unsqueeze(-1)
+    blobs = torch.cat([torch.randn(30, 3), torch.randn(30, 3) + 20])
+    assert diagnose(line, seed=seed).verdict != "hyperbolic"
+    assert diagnose(blobs, dim=3).verdict == "flat"
+
+
+def test_distances_may_be_rounded():
+    x = torch.randn(40, 2)
+    rounded = torch.cdist(x, x)  # by way of squares: up to 1e-3 on the diagonal
+    rounded[0, 1] += 1e-6
+    found = diagnose(rounded + 1e-3 * torch.eye(40))
+    assert found.delta == pytest.approx(diagnose(x).delta, abs=0.01)
+
+
 def test_the_deltas_are_those_of_the_four_point_condition():
     x = torch.randn(9, 3, dtype=torch.float64)
     d = torch.cdist(x, x)
@@ -74,6 +91,13 @@ def test_only_the_largest_part_of_a_graph_counts():
 def test_what_is_refused():
     for data, options, message in (
         (torch.randn(7, 2), {}, "Expected at least 8 items that hang together; got 7."),
+        (
+            1 - torch.eye(9) / 2,
+            {},
+            "Expected vectors (N, d), or distances, symmetric with zeros on the diagonal; got a "
+            "square matrix ≥ 0 that differs from its transpose by 0 of its largest entry and has "
+            "up to 0.5 of it on the diagonal.",
+        ),
         (torch.randn(9), {}, "Expected points (N, d) or distances (N, N); got shape (9,)."),
         (torch.randn(9, 2), {"dim": 0}, "Expected `dim` ≥ 1; got 0."),
         (
