@@ -110,6 +110,18 @@ def some_points(n: int, c: float, count: int = 20, radius: float = 2.5) -> Tenso
     return lorentz.exp0(torch.cat([v, axes, -axes[1:]]), c=c)
 
 
+@for_each(c=CURVATURES)
+def test_the_ball_is_reached_from_tangent_vectors_however_long(c: float):
+    h = lorentz.log0(some_points(3, c), c=c)
+    expected = charts.to_poincare(lorentz.exp0(h, c=c), c=c)
+    torch.testing.assert_close(charts.poincare_of_tangent(h, c=c), expected)
+    h.requires_grad_()
+    assert gradcheck(lambda h: charts.poincare_of_tangent(h, c=c), (h,))
+    far = torch.tensor([3e4, -4e4], dtype=F64)
+    expected = torch.tensor([0.6, -0.8], dtype=F64) / math.sqrt(c)
+    torch.testing.assert_close(charts.poincare_of_tangent(far, c=c), expected)
+
+
 # --- round trips and distances ------------------------------------------------------------------
 
 

@@ -6,10 +6,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+import hyperwrap as hw
 from hyperwrap.errors import DivergedError, UserError
 from hyperwrap.training import (
     Loop,
@@ -209,3 +211,15 @@ def test_finished_gives_what_a_generator_returns():
         return "done"
 
     assert finished(work()) == "done"
+
+
+def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    pets = hw.embed({"dog": "animal"}, epochs=0)
+    for work in (
+        lambda: hw.embed({"dog": "animal"}, epochs=0, device="cuda"),
+        lambda: pets.evaluate({"dog": "animal"}, device="cuda"),
+        lambda: hw.HyperbolicVAE(device="cuda").fit(np.eye(9)),
+    ):
+        with pytest.raises(UserError, match="Expected a GPU for device 'cuda'; torch finds none"):
+            work()

@@ -27,7 +27,7 @@ from torch import Tensor
 from hyperwrap.curvature import Curvature, over, root, times
 from hyperwrap.lorentz import lift
 from hyperwrap.precision import in_float64
-from hyperwrap.special import dot, squared_norm, time_part
+from hyperwrap.special import dot, norm, squared_norm, time_part
 
 __all__ = [
     "from_halfspace",
@@ -37,6 +37,7 @@ __all__ = [
     "log_volume_klein",
     "log_volume_lorentz",
     "log_volume_poincare",
+    "poincare_of_tangent",
     "to_halfspace",
     "to_klein",
     "to_poincare",
@@ -67,6 +68,21 @@ def from_poincare(y: Tensor, *, c: Curvature = 1.0) -> Tensor:
     """``2y / (1 − c|y|²)``, lifted, ``(..., n) → (..., n+1)``."""
     a = times(y, root(c, y))
     return lift(2 * y / _inside(1 - dot(a, a)), c=c)
+
+
+@in_float64
+def poincare_of_tangent(h: Tensor, *, c: Curvature = 1.0) -> Tensor:
+    """``tanh(√c r/2)·h/(√c r)``, ``r = |h|``, ``(..., n) → (..., n)``.
+
+    It is `to_poincare` of ``exp₀(h)``, also where that overflows.
+
+    >>> poincare_of_tangent(torch.tensor([[2.0, 0.0], [0.0, 5000.0]]))
+    tensor([[0.7616, 0.0000],
+            [0.0000, 1.0000]])
+    """
+    r = norm(times(h, root(c, h))).unsqueeze(-1)
+    away = torch.where(r > 0, r, 1.0)
+    return torch.where(r > 0, torch.tanh(away / 2) / away, 0.5) * h
 
 
 @in_float64

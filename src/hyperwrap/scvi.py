@@ -396,7 +396,7 @@ def to_disc(h: NDArray[Any]) -> NDArray[np.float64]:
     >>> to_disc(np.array([2.0, 0.0])).round(4)
     array([0.7616, 0.    ])
     """
-    return charts.to_poincare(lorentz.exp0(torch.as_tensor(h).double())).numpy()
+    return charts.poincare_of_tangent(torch.as_tensor(h).double()).numpy()
 
 
 # --- what cannot be modelled ---------------------------------------------------------------------

@@ -43,6 +43,7 @@ __all__ = [
     "optimizer_state",
     "recorded",
     "seeded",
+    "the_device",
 ]
 
 _SAVE_EVERY = 20.0  # seconds
@@ -314,6 +315,14 @@ def seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
         yield
+
+
+def the_device(device: torch.device | str | None) -> torch.device:
+    """The device given; without one, a GPU if there is any."""
+    found = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"Expected a GPU for device {str(found)!r}; torch finds none. Use 'cpu'.")
+    return found
 
 
 # --- optimisers and CUDA graphs ------------------------------------------------------------------

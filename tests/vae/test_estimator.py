@@ -166,6 +166,26 @@ def test_column_without_variation_is_borne():
     assert model.scale_[-1] == 1
 
 
+def test_a_table_without_variation_is_borne():
+    flat = np.ones((20, 3))
+    assert np.isfinite(vae(max_iter=1).fit(flat).transform(flat)).all()
+
+
+@pytest.mark.parametrize("offset", [1.7e9, -1e12])  # seconds since 1970, and further away
+def test_a_column_far_from_zero_loses_nothing(offset: float):
+    near = table(200, 3)
+    far = near + np.array([0, offset, 0])
+    there, here = vae().fit(far), vae().fit(near)
+    assert there.score(far) == pytest.approx(here.score(near), abs=0.01)
+
+
+def test_a_row_far_from_all_others_has_a_place():
+    model = vae().fit(X)
+    far = model.transform(1e6 * X[:1])
+    assert model.radius(1e6 * X[:1]) > 800
+    assert np.linalg.norm(far) == pytest.approx(1)
+
+
 COUNTS = np.random.default_rng(0).poisson(10 * np.exp(np.repeat([[0.0, 1] * 3, [1, 0] * 3], 30, 0)))
 
 

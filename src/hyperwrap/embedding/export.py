@@ -21,7 +21,7 @@ __all__ = ["Coordinates", "keyed_vectors", "numpy", "parquet"]
 Coordinates = Literal["tangent", "poincare", "hyperboloid"]
 _COORDINATES: dict[str, Callable[[Tensor], Tensor]] = {
     "tangent": lambda h: h,
-    "poincare": lambda h: charts.to_poincare(lorentz.exp0(h)),
+    "poincare": charts.poincare_of_tangent,
     "hyperboloid": lorentz.exp0,
 }
 

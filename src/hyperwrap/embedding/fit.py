@@ -19,7 +19,7 @@ from torch import Tensor
 from hyperwrap import __version__
 from hyperwrap.embedding.evaluate import evaluate
 from hyperwrap.embedding.layout import Layout, layout
-from hyperwrap.embedding.model import Embedding, sample_of_sources, the_device
+from hyperwrap.embedding.model import Embedding, sample_of_sources
 from hyperwrap.embedding.nodes import Covariance, Geometry, NodeType, node_type
 from hyperwrap.embedding.recipe import Recipe
 from hyperwrap.embedding.train import EmbeddingTask
@@ -29,7 +29,7 @@ from hyperwrap.graphs.catalogue import graph
 from hyperwrap.graphs.forest import is_symmetric
 from hyperwrap.graphs.hierarchy import CycleError, Hierarchy
 from hyperwrap.runs import Run
-from hyperwrap.training import Loop, Progress, finished
+from hyperwrap.training import Loop, Progress, finished, the_device
 
 __all__ = ["affordable", "embed", "fitting"]
 

@@ -41,7 +41,7 @@ from hyperwrap.files import as_json, read_tensors, write_tensors, write_whole
 from hyperwrap.graphs.catalogue import graph
 from hyperwrap.graphs.hierarchy import Hierarchy
 from hyperwrap.graphs.relatives import Relatives
-from hyperwrap.training import Progress, finished
+from hyperwrap.training import Progress, finished, the_device
 
 __all__ = ["Edge", "Embedding", "Match"]
 
@@ -544,11 +544,6 @@ class Embedding:
 
 
 FILES = ("config.json", "nodes.txt", "embedding.safetensors")
-
-
-def the_device(device: torch.device | str | None) -> torch.device:
-    """The device given; without one, a GPU if there is any."""
-    return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def sample_of_sources(edges: Tensor, count: int, seed: int) -> Tensor:

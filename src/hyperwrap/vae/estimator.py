@@ -23,7 +23,7 @@ from torch.quasirandom import SobolEngine
 from hyperwrap import charts, lorentz
 from hyperwrap.errors import UserError, needs_extra
 from hyperwrap.files import read_tensors, write_tensors
-from hyperwrap.training import Loop, Progress, seeded
+from hyperwrap.training import Loop, Progress, seeded, the_device
 from hyperwrap.vae.latent import Coordinates, EuclideanLatent, HyperbolicLatent, Latent
 from hyperwrap.vae.likelihoods import (
     Bernoulli,
@@ -59,7 +59,7 @@ _LATENTS: dict[str, Callable[[int], Latent]] = {
 }
 # From tangent vectors h at the origin to coordinates, and from coordinates to points.
 _COORDINATES: dict[str, Callable[[Tensor], Tensor]] = {
-    "poincare": lambda h: charts.to_poincare(lorentz.exp0(h)),
+    "poincare": charts.poincare_of_tangent,
     "hyperboloid": lorentz.exp0,
     "tangent": lambda h: h,
 }
@@ -217,6 +217,7 @@ class HyperbolicVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _begun(self, X: Any) -> tuple[Rows, int, NDArray[np.int64]]:
         """The rows to learn from, a seed, and the rows in a random order."""
+        the_device(self.device)  # or an error, before anything is done
         table, columns = self._table(X, fitting=True)
         law = likelihood(self.likelihood)
         self.mean_, self.scale_, self.total_ = self._measured(table, law)

@@ -69,6 +69,8 @@ def start_linear(model: VAE, x: Tensor, *, shared: bool, seed: int) -> None:
 
 def _fit(x: Floats, n: int, shared: bool, seed: int) -> _Factors:
     k = min(n, x.shape[1], len(x) - 1)
+    if not np.ptp(x, 0).any():
+        return _Factors(np.zeros((n, x.shape[1])), x[0], np.full(x.shape[1], _LEAST_NOISE))
     if shared:
         found: Any = PCA(
             k, svd_solver="full" if min(x.shape) <= 500 else "randomized", random_state=seed

@@ -41,8 +41,6 @@ class Rows:
         self.table, self.mean, self.scale = table, mean, scale
         self.columns, self.device = columns, device
         self.which = np.arange(table.shape[0]) if which is None else which
-        self._mean = torch.from_numpy(mean).float()
-        self._scale = torch.from_numpy(scale).float()
         self._plain = not mean.any() and bool((scale == 1).all())
 
     def some(self, which: NDArray[np.int64]) -> "Rows":
@@ -54,10 +52,7 @@ class Rows:
 
     def __getitem__(self, index: Tensor) -> Tensor:
         """A batch in float32."""
-        x = torch.from_numpy(self._dense(self.which[index.cpu().numpy()])).float()
-        if not self._plain:
-            x = (x - self._mean).div_(self._scale)
-        return x.to(self.device)
+        return self._scaled(self.which[index.cpu().numpy()]).float().to(self.device)
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Batches in order."""
@@ -66,11 +61,15 @@ class Rows:
     def exact(self, size: int) -> Iterator[Tensor]:
         """Batches in order, in float64 and on the CPU."""
         for part in self._parts(size):
-            dense = self._dense(self.which[part]).astype(np.float64, copy=False)
-            yield torch.from_numpy((dense - self.mean) / self.scale)
+            yield self._scaled(self.which[part]).double()
 
     def _parts(self, size: int) -> Iterator[slice]:
         return (slice(i, i + size) for i in range(0, len(self), size))
+
+    def _scaled(self, rows: NDArray[np.int64]) -> Tensor:
+        """In float64, unless they are plain: float32 has no digits for a column far from 0."""
+        dense = self._dense(rows)
+        return torch.from_numpy(dense if self._plain else (dense - self.mean) / self.scale)
 
     def _dense(self, rows: NDArray[np.int64]) -> Any:
         """Rows of the table by their numbers, which a file wants in order."""
