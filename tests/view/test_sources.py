@@ -54,6 +54,34 @@ def test_what_cannot_be_looked_at(bad: Any):
         source(bad)
 
 
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, 5.0])
+def test_points_that_are_none_are_refused(bad: float):
+    points = hw.lorentz.exp0(torch.randn(4, 2))
+    points[2, 0] = bad
+    with pytest.raises(ValueError, match="Expected `points` on the hyperboloid"):
+        source(points)
+
+
+def test_no_points_are_refused():
+    with pytest.raises(UserError, match=r"N ≥ 1 .* got shape \(0, 3\)"):
+        source(torch.ones(0, 3))
+
+
+def test_one_point_of_more_dimensions_is_as_far_out():
+    point = hw.lorentz.exp0(torch.tensor([[1.0, 2.0, 2.0]]).double())
+    assert np.allclose(source(point).tangent, [[3, 0]])
+
+
+@pytest.mark.parametrize("form", [list, np.array, pd.Index])
+def test_names_of_points(form: Any):
+    assert source(hw.lorentz.exp0(torch.zeros(2, 2)), form(["a", "b"])).names == ["a", "b"]
+
+
+def test_names_that_are_no_text_are_refused():
+    with pytest.raises(UserError, match=r"Expected names of Unicode text; got 'b\\ud800'"):
+        source(hw.lorentz.exp0(torch.zeros(2, 2)), ["a", "b\ud800"])
+
+
 def test_more_dimensions_are_laid_out_and_the_page_says_so():
     deep = hw.embed(PETS, dim=4, epochs=0)
     found = source(deep)
@@ -122,9 +150,33 @@ def test_columns_by_title_and_values(pets: hw.Embedding):
     assert coloured(source(pets), "depth").about["colour"] == "depth"
 
 
+@pytest.mark.parametrize("title", ["x", None])
+def test_an_index_of_names_is_matched(pets: hw.Embedding, title: str | None):
+    weight = pd.Series({"dog": 20.0, "nobody": 0.0, "cat": 4.5})
+    found = coloured(source(pets), weight if title is None else weight.to_frame(title))
+    values = dict(zip(pets.names, found.columns[title or "colour"], strict=True))
+    assert (values["dog"], values["cat"]) == (20, 4.5)
+    assert np.isnan(values["puppy"])
+
+
+def test_an_index_without_names_is_not(pets: hw.Embedding):
+    for index in (range(4), [7, 5, 9, 8]):
+        values = coloured(source(pets), pd.Series([1, 2, 3, 4], index=index)).columns["colour"]
+        assert list(values) == [1, 2, 3, 4]
+
+
+def test_values_by_name(pets: hw.Embedding):
+    kinds = coloured(source(pets), {"dog": "canine"}).columns["colour"]
+    assert [x for x in kinds if x is not None] == ["canine"]
+    weights = coloured(source(pets), {"dog": 20}).columns["colour"]
+    assert [x for x in weights if x == x] == [20]
+
+
 @pytest.mark.parametrize(
     ("colour", "message"),
     [
+        ({"rock": 1}, "Expected names of nodes in the mapping"),
+        (pd.Series({"rock": 1}), "Expected names of nodes in the index"),
         ([1, 2], "Expected 4 values to colour by, one for each node"),
         ("nowhere.csv", "there is no such file"),
         ("{}/one.csv", "got one column"),

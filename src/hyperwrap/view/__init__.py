@@ -34,7 +34,8 @@ def view(
             hyperboloid, ``(N, n+1)``.
         colour: what nodes are coloured by at first: ``branch``, ``depth``, ``entropy``, ``radius``
             or a column of ``obs``; a table ``FILE`` or ``FILE:COLUMN`` with names in its first
-            column; columns by title, as a mapping or a data frame; or one value per node.
+            column; columns by title, as a mapping or a data frame; values by name, as a mapping or
+            a series; or one value per node.
         names: of points.
         title: what stands above it.
 

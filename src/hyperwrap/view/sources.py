@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hyperwrap import lorentz, stats
+from hyperwrap.constraints import hyperboloid
 from hyperwrap.embedding import Embedding
 from hyperwrap.embedding.layout import Tree, layout
 from hyperwrap.errors import UserError, needs_extra
@@ -65,6 +66,7 @@ class Tiles:
 def source(what: Any, names: Sequence[str] | None = None, title: str | None = None) -> Source:
     """The nodes of whatever `hw.view` takes."""
     found = _source(what, names)
+    _require_text(found.names)
     own = {"title": title} if title is not None else {}
     return replace(found, about=found.about | own)
 
@@ -150,6 +152,8 @@ def _projected(tangent: Tensor) -> tuple[Floats, str]:
         raise UserError(f"Expected at least 2 dimensions; got {dim}.")
     if dim == 2:
         return tangent.numpy(), ""
+    if (tangent == tangent[0]).all():  # no directions to choose from
+        return (tangent.norm(dim=1, keepdim=True) * torch.tensor([1.0, 0.0])).numpy(), ""
     shown = lorentz.log0(stats.horospherical_pca(lorentz.exp0(tangent), 2).points)
     return shown.numpy(), _distortion(f"Projected from {dim} dimensions", tangent, shown)
 
@@ -265,22 +269,25 @@ def _of_cells(cells: Any, title: str = "Cells") -> Source:
 def _of_points(points: Any, names: Sequence[str] | None) -> Source:
     """Points of the hyperboloid ``(N, n+1)``, time coordinate first."""
     try:
-        x = torch.as_tensor(points).detach().cpu().double()
+        x = torch.as_tensor(points).detach().cpu()
     except (TypeError, ValueError, RuntimeError):
         raise UserError(
             "Expected an hw.Embedding, the folder of a run, an AnnData or points of the "
             f"hyperboloid, (N, n+1); got {type(points).__name__}."
         ) from None
-    if x.dim() != 2 or x.shape[1] < 3:
+    if x.dim() != 2 or x.shape[1] < 3 or not len(x):
         raise UserError(
-            "Expected points of the hyperboloid, (N, n+1) with n ≥ 2, time coordinate first; got "
-            f"shape {tuple(x.shape)}. Points of a chart become such by `hw.charts.from_…`."
+            "Expected points of the hyperboloid, (N, n+1) with N ≥ 1 and n ≥ 2, time coordinate "
+            f"first; got shape {tuple(x.shape)}. Points of a chart become such by "
+            "`hw.charts.from_…`."
         )
+    x = x if x.is_floating_point() else x.double()
+    hyperboloid.require("points", x)
     if names is not None and len(names) != len(x):
         raise UserError(f"Expected {len(x)} names, one for each point; got {len(names)}.")
-    shown, note = _projected(lorentz.log0(x))
+    shown, note = _projected(lorentz.log0(x.double()))
     about = {"title": "Points", "subtitle": f"{len(x):,} points"} | ({"note": note} if note else {})
-    return Source(_distinct(names or range(len(x))), shown, about=about)
+    return Source(_distinct(range(len(x)) if names is None else names), shown, about=about)
 
 
 def _distinct(names: Iterable[object]) -> list[str]:
@@ -293,6 +300,14 @@ def _distinct(names: Iterable[object]) -> list[str]:
     return found
 
 
+def _require_text(names: list[str]) -> None:
+    try:
+        "".join(names).encode()
+    except UnicodeEncodeError as error:
+        bad = next(name for name in names if error.object[error.start] in name)
+        raise UserError(f"Expected names of Unicode text; got {bad!r}, a lone surrogate.") from None
+
+
 # --- what to colour by ---------------------------------------------------------------------------
 
 
@@ -303,19 +318,22 @@ def coloured(of: Source, colour: Any) -> Source:
         of: the nodes.
         colour: the name of a column, or of branch, depth, entropy or radius; ``FILE[:COLUMN]``, a
             table with names in its first column; columns by title, each with a value per node, as
-            a mapping or a data frame; or one value per node.
+            a mapping or a data frame; values by name; or one value per node. A data frame or a
+            series with an index of names may be in any order, and of some of the nodes.
     """
     if colour is None:
         first = next(iter(of.columns), None)
         return of if first is None else replace(of, about={"colour": first} | of.about)
     if isinstance(colour, str):
         columns, first = ({}, colour) if _known(of, colour) else _from_file(colour, of.names)
+    elif isinstance(colour, Mapping) and all(np.ndim(value) == 0 for value in colour.values()):
+        columns, first = {"colour": _named(colour, of.names)}, "colour"
     elif isinstance(colour, Mapping) or hasattr(colour, "columns"):
         columns = {str(title): colour[title] for title in colour}
         first = next(iter(columns), None)
     else:
         columns, first = {"colour": colour}, "colour"
-    checked = {title: _checked(title, values, len(of.names)) for title, values in columns.items()}
+    checked = {title: _checked(title, values, of.names) for title, values in columns.items()}
     return replace(of, columns=checked | of.columns, about=of.about | {"colour": first})
 
 
@@ -323,7 +341,36 @@ def _known(of: Source, colour: str) -> bool:
     return colour in of.columns or colour in _OWN
 
 
-def _checked(title: str, values: Any, nodes: int) -> Any:
+def _named(values: Mapping[Any, Any], names: list[str]) -> list[Any]:
+    """The value of each node; none where there is none."""
+    values = {str(name): value for name, value in values.items()}
+    _require_some(names, values, "the mapping to colour by")
+    none = None if any(isinstance(value, str) for value in values.values()) else np.nan
+    return [values.get(name, none) for name in names]
+
+
+def _ordered(values: Any, names: list[str]) -> Any:
+    """Those of a series with an index of names, one per node; any others as they are."""
+    if not hasattr(values, "reindex") or list(values.index) == [*range(len(values))]:
+        return values
+    own = _distinct(values.index)
+    if len(own) == len(names) and values.index.dtype.kind in "iuf" and set(own).isdisjoint(names):
+        return values
+    _require_some(names, own, "the index of what to colour by")
+    return values.set_axis(own).reindex(names)
+
+
+def _require_some(names: list[str], found: Iterable[str], where: str) -> None:
+    found = [*found]
+    if set(found).isdisjoint(names):
+        raise UserError(
+            f"Expected names of nodes in {where}, such as {names[0]!r}; got "
+            f"{', '.join(map(repr, found[:2])) or 'none'}."
+        )
+
+
+def _checked(title: str, values: Any, names: list[str]) -> Any:
+    values, nodes = _ordered(values, names), len(names)
     if isinstance(values, Tensor):
         values = values.detach().cpu().numpy()
     if np.ndim(values) != 1 or len(values) != nodes:
@@ -343,12 +390,7 @@ def _from_file(colour: str, names: list[str]) -> tuple[dict[str, Any], str]:
             f"{colour!r}, and there is no such file."
         )
     titles, rows = _table(Path(path))
-    missing = [name for name in names if name not in rows]
-    if len(missing) == len(names):
-        raise UserError(
-            f"Expected names of nodes in the first column of {path}, such as {names[0]!r}; got "
-            f"{', '.join(map(repr, list(rows)[:2])) or 'none'}."
-        )
+    _require_some(names, rows, f"the first column of {path}")
     if column and column not in titles:
         raise UserError(f"Expected a column of {path} ({', '.join(titles)}); got {column!r}.")
     blank = [""] * len(titles)
