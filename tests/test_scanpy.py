@@ -8,6 +8,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from matplotlib import pyplot as plt
@@ -152,6 +153,28 @@ REFUSED = [
 def test_what_cannot_be_done_is_refused(placed, adata, call, message):
     with pytest.raises(UserError, match=message):
         call(adata, placed[1])
+
+
+@pytest.mark.parametrize("bad", [1.0, np.nan])
+def test_places_outside_of_the_ball_are_refused_and_stay(adata, bad):
+    adata.obsm["X_hyperbolic"][3] = [bad, 0]
+    before = adata.obsm["X_hyperbolic"].copy()
+    with pytest.raises(UserError, match="Expected places inside the unit ball in"):
+        hsc.tl.recentre(adata, "cell 7")
+    assert np.array_equal(adata.obsm["X_hyperbolic"], before, equal_nan=True)
+
+
+def test_a_name_of_two_cells_is_refused(adata):
+    adata.obs_names = ["twin", "twin", *adata.obs_names[2:]]
+    with pytest.raises(UserError, match="name of one cell; got 'twin', the name of 2"):
+        hsc.tl.recentre(adata, "twin")
+
+
+def test_a_gene_that_is_not_expressed_is_drawn_at_nothing():
+    columns = pd.MultiIndex.from_product([["silent"], ["mean", "lower", "upper"]])
+    ax = hsc.pl.genes(pd.DataFrame(0.0, index=[0.0, 1.0], columns=columns))
+    assert np.array_equal(ax.lines[0].get_ydata(), [0, 0])
+    plt.close(ax.figure)
 
 
 # --- neighbours ----------------------------------------------------------------------------------

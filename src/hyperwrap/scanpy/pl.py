@@ -76,7 +76,7 @@ def genes(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     with style():
         ax = the_axes(ax, 4.2, 2.8)
         for i, gene in enumerate(frame.columns.unique(0)):
-            part, colour = frame[gene] / frame[gene]["mean"].max(), KINDS[i % len(KINDS)]
+            part, colour = frame[gene] / (frame[gene]["mean"].max() or 1), KINDS[i % len(KINDS)]
             ax.fill_between(
                 frame.index, part["lower"], part["upper"], color=colour, alpha=0.2, lw=0
             )

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,7 +24,14 @@ def points(adata: AnnData, key: str = KEY) -> Tensor:
         raise UserError(
             f"Expected `adata.obsm[{key!r}]`; it is not there. Run hyperwrap.scanpy.tl.embed first."
         )
-    return charts.from_poincare(torch.as_tensor(adata.obsm[key], dtype=torch.float64))
+    y = torch.as_tensor(np.asarray(adata.obsm[key]), dtype=torch.float64)
+    radius = y.norm(dim=1)
+    if not (radius < 1).all():
+        raise UserError(
+            f"Expected places inside the unit ball in `adata.obsm[{key!r}]`; got one at radius "
+            f"{radius.max().item():.6g}. Run hyperwrap.scanpy.tl.embed again."
+        )
+    return charts.from_poincare(y)
 
 
 def settings(adata: AnnData) -> dict[str, Any]:
@@ -55,7 +63,13 @@ def centre(adata: AnnData, name: str, groupby: str | None, z: Tensor) -> Tensor:
                 f"Expected the name of a cell; got {name!r}. For a group, say in which column of "
                 "`adata.obs` it is: `groupby=`."
             )
-        return z[adata.obs_names.get_loc(name)]  # pyright: ignore
+        (where,) = np.nonzero(adata.obs_names == name)
+        if len(where) > 1:
+            raise UserError(
+                f"Expected the name of one cell; got {name!r}, the name of {len(where)}. Run "
+                "adata.obs_names_make_unique()."
+            )
+        return z[where[0]]
     if groupby not in adata.obs:
         raise UserError(f"Expected a column {groupby!r} in `adata.obs`; it is not there.")
     inside = (adata.obs[groupby].astype(str) == str(name)).to_numpy()
