@@ -34,6 +34,7 @@ __all__ = [
     "bullets",
     "commit",
     "device_name",
+    "read_config",
     "require_same",
     "tables",
     "versions",
@@ -202,7 +203,7 @@ class Run:
             content = {**self.config, **(about or {}), **origin}
             write_whole(self.folder / "config.json", as_json(content))
             return
-        found = _read_config(self.folder)
+        found = read_config(self.folder)
         if found.get("command") != command:
             raise UserError(
                 f"Expected a new or empty folder; {self.folder} holds {there[0]}. "
@@ -254,7 +255,7 @@ def _visible(folder: Path) -> list[str]:
         ) from None
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> dict[str, Any]:
     """The ``config.json`` of a run; empty if there is none."""
     try:
         found = json.loads((folder / "config.json").read_bytes())

@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -73,12 +74,21 @@ class Progress:
 def finished(
     work: Generator[Any, None, T], watch: Callable[[Any], object] = lambda progress: None
 ) -> T:
-    """Runs a generator of progress to its end, calls ``watch``, and returns its result."""
+    """Runs a generator of progress to its end, calls ``watch``, and returns its result.
+
+    Ctrl-C in ``watch`` reaches the generator, as any other does.
+    """
+    go_on: Callable[[], Any] = partial(next, work)
     while True:
         try:
-            watch(next(work))
+            progress = go_on()
         except StopIteration as end:
             return end.value
+        go_on = partial(next, work)
+        try:
+            watch(progress)
+        except KeyboardInterrupt as stopped:
+            go_on = partial(work.throw, stopped)
 
 
 class Task(ABC):
@@ -144,7 +154,7 @@ class Loop(Generic[K]):
 
     def run(self, save_every: float = _SAVE_EVERY) -> Iterator[Progress]:
         """Trains to the end, yielding each report; checkpoints at least ``save_every`` seconds
-        apart, and at the end.
+        apart, at the end, and on Ctrl-C between two reports.
         """
         task, metrics = self.task, self._metrics
         if metrics is not None:
@@ -160,7 +170,11 @@ class Loop(Generic[K]):
                 metrics.append({"step": task.step, **progress.numbers})
             if task.step >= task.steps or time.monotonic() >= due:
                 due = max(due, self.save()) + save_every
-            yield progress
+            try:
+                yield progress
+            except KeyboardInterrupt:
+                self.save()
+                raise
 
     def _require_finite(self, progress: Progress) -> None:
         for name, value in progress.numbers.items():

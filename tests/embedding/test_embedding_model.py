@@ -724,6 +724,55 @@ def test_an_interrupt_ends_with_the_best_so_far(tmp_path: Path, monkeypatch: pyt
     assert torch.isfinite(Embedding.load(tmp_path / "run").tangent).all()
 
 
+def test_an_interrupt_of_the_watcher_does_too(tmp_path: Path):
+    def watch(progress: Any) -> None:
+        if progress.done == 5:
+            raise KeyboardInterrupt
+
+    found = hw.embed(TREE, dim=2, epochs=100, watch=watch)
+    assert torch.isfinite(found.tangent).all()
+    run = {"dim": 2, "epochs": 8, "seed": 1}
+    with pytest.raises(KeyboardInterrupt):
+        hw.embed(TREE, folder=tmp_path / "run", watch=watch, **run)
+    assert torch.isfinite(Embedding.load(tmp_path / "run").tangent).all()
+    reports: list[Any] = []
+    more = {"resume": True, "watch": reports.append}
+    resumed = hw.embed(TREE, folder=tmp_path / "run", **more, **run)
+    assert [progress.done for progress in reports] == [6, 7, 8]
+    assert torch.equal(resumed.tangent, hw.embed(TREE, **run).tangent)
+
+
+def test_work_that_is_dropped_leaves_the_best_so_far(tmp_path: Path):
+    kind = fit.node_type("hyperbolic", "diagonal")
+    work = fit.fitting(as_hierarchy(TREE), 2, kind, kind.recipe.lasting(9), folder=tmp_path / "run")
+    next(work)
+    work.close()
+    assert torch.isfinite(Embedding.load(tmp_path / "run").tangent).all()
+
+
+def test_a_run_of_some_seconds_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run = {"dim": 2, "seconds": 5, "folder": tmp_path / "run"}
+    for trial in (0.5, 1.0):  # the machine is busier the second time
+        monkeypatch.setattr(EmbeddingTask, "seconds", lambda task, trial=trial: trial)
+        made = hw.embed(TREE, resume=True, **run)
+        assert made.config["recipe"]["epochs"] == 10
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seconds": float("nan")}, "Expected `seconds` > 0 and finite; got nan."),
+        ({"seconds": 0}, "Expected `seconds` > 0 and finite; got 0."),
+        ({"epochs": 1.5}, "Expected `epochs` a whole number; got 1.5."),
+        ({"epochs": 3, "seconds": 2}, "Expected `epochs` or `seconds`; got both, 3 and 2."),
+    ],
+)
+def test_how_long_to_train_makes_sense(options: dict[str, Any], message: str):
+    with pytest.raises(UserError) as error:
+        hw.embed(TREE, dim=2, **options)
+    assert str(error.value) == message
+
+
 def test_radial_laws_are_kept_in_a_tensor_of_their_own(tmp_path: Path):
     made = hw.embed(TREE, dim=3, covariance="radial", epochs=3)
     made.save(tmp_path / "radial")

@@ -97,6 +97,8 @@ def embed(
     json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
     """Embed the nodes of a graph, each as a distribution: your edges, or a graph known by name."""
+    if epochs is not None and time is not None:
+        raise UserError("Expected --epochs or --time; got both.")
     where, kind = the_device(device), node_type(geometry, covariance)
     found = _graph(edges, closure, undirected, quiet or json)
     given = {"learning_rate": learning_rate, "negatives": negatives, "batch": batch}

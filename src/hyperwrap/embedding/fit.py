@@ -9,6 +9,8 @@ import hashlib
 import json
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict
+from math import inf
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from hyperwrap.files import as_json
 from hyperwrap.graphs.catalogue import graph
 from hyperwrap.graphs.forest import is_symmetric
 from hyperwrap.graphs.hierarchy import CycleError, Hierarchy
-from hyperwrap.runs import Run
+from hyperwrap.runs import Run, read_config
 from hyperwrap.training import Loop, Progress, finished, the_device
 
 __all__ = ["affordable", "embed", "fitting"]
@@ -76,7 +78,8 @@ def embed(
         undirected: train on each edge both ways.
         epochs: the number of passes over all edges, in place of the recipe's. With 0 nodes are laid
             out and not trained. Without it a CPU gets as many as it does in about two minutes.
-        seconds: train for about so long, in place of a number of epochs.
+        seconds: train for about so long, in place of a number of epochs; a run that is resumed ends
+            after as many as it was begun with.
         seed: random seed; on a CPU the same seed gives the same embedding.
         device: where to train; by default a GPU, if there is one.
         recipe: how to train; by default what was found to work best for this kind of node.
@@ -91,6 +94,9 @@ def embed(
     ['animal', 'mammal']
     """
     kind = node_type(geometry, covariance)
+    if epochs is not None and seconds is not None:
+        raise UserError(f"Expected `epochs` or `seconds`; got both, {epochs} and {seconds}.")
+    _require_times(epochs, seconds)
     found = graph(edges, closure=closure, undirected=undirected)
     own, where = recipe or kind.recipe, the_device(device)
     epochs = own.epochs if epochs is None and recipe is not None else epochs
@@ -140,9 +146,12 @@ def fitting(
     """
     if dim < 1 or recipe.epochs < 0:
         raise UserError(f"Expected `dim` ≥ 1 and `epochs` ≥ 0; got {dim} and {recipe.epochs}.")
+    _require_times(recipe.epochs, seconds)
     start, where = _start(graph, dim, kind, recipe), the_device(device)
     if seconds is not None and recipe.epochs:
-        recipe = recipe.lasting(_epochs_in(seconds, graph, dim, kind, recipe, start, where))
+        begun = _epochs_of(folder) if resume else None
+        timed = begun or _epochs_in(seconds, graph, dim, kind, recipe, start, where)
+        recipe = recipe.lasting(timed)
     config = _config(graph, dim, kind, recipe, seed)
     config["device"] = where.type
     if folder is not None:
@@ -155,7 +164,7 @@ def fitting(
         loop = _loop(graph, dim, kind, recipe, start, seed, where, folder)
         try:
             yield from loop.run(_SAVE_EVERY)
-        except KeyboardInterrupt as stopped:
+        except (KeyboardInterrupt, GeneratorExit) as stopped:
             interrupt = stopped
         loop.best.restore()
         tangent, scale = loop.task.h, loop.task.log_scale.exp()
@@ -168,6 +177,19 @@ def fitting(
         if interrupt is not None:
             raise interrupt
     return embedding
+
+
+def _require_times(epochs: int | None, seconds: float | None) -> None:
+    if epochs is not None and not isinstance(epochs, Integral):
+        raise UserError(f"Expected `epochs` a whole number; got {epochs!r}.")
+    if seconds is not None and not 0 < seconds < inf:
+        raise UserError(f"Expected `seconds` > 0 and finite; got {seconds!r}.")
+
+
+def _epochs_of(folder: str | PathLike[str] | None) -> int | None:
+    """For how many epochs a run that is there was begun; how many fit differs from time to time."""
+    found = {} if folder is None else read_config(Path(folder))
+    return found.get("recipe", {}).get("epochs")
 
 
 def _epochs_in(
