@@ -731,12 +731,12 @@ def test_an_interrupt_of_the_watcher_does_too(tmp_path: Path):
 
     found = hw.embed(TREE, dim=2, epochs=100, watch=watch)
     assert torch.isfinite(found.tangent).all()
-    run = {"dim": 2, "epochs": 8, "seed": 1}
+    run: dict[str, Any] = {"dim": 2, "epochs": 8, "seed": 1}
     with pytest.raises(KeyboardInterrupt):
         hw.embed(TREE, folder=tmp_path / "run", watch=watch, **run)
     assert torch.isfinite(Embedding.load(tmp_path / "run").tangent).all()
     reports: list[Any] = []
-    more = {"resume": True, "watch": reports.append}
+    more: dict[str, Any] = {"resume": True, "watch": reports.append}
     resumed = hw.embed(TREE, folder=tmp_path / "run", **more, **run)
     assert [progress.done for progress in reports] == [6, 7, 8]
     assert torch.equal(resumed.tangent, hw.embed(TREE, **run).tangent)
@@ -751,7 +751,7 @@ def test_work_that_is_dropped_leaves_the_best_so_far(tmp_path: Path):
 
 
 def test_a_run_of_some_seconds_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    run = {"dim": 2, "seconds": 5, "folder": tmp_path / "run"}
+    run: dict[str, Any] = {"dim": 2, "seconds": 5, "folder": tmp_path / "run"}
     for trial in (0.5, 1.0):  # the machine is busier the second time
         monkeypatch.setattr(EmbeddingTask, "seconds", lambda task, trial=trial: trial)
         made = hw.embed(TREE, resume=True, **run)
