@@ -3,6 +3,7 @@
 import random
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -245,12 +246,37 @@ def test_leaves_that_cannot_be_added():
         e.add("horse", "mamal")
     with pytest.raises(UserError, match=r"^Expected a parent for 'horse'; got none\.$"):
         e.add("horse", [])
+    with pytest.raises(UserError, match=r"^Expected a parent for 'horse'; got none\.$"):
+        e.add("horse", None)  # pyright: ignore
     with pytest.raises(UserError, match="non-empty names without line breaks"):
         e.add("a\nb", "animal")
     with pytest.raises(UserError, match="got 'pony'"):
         e.add_all({"foal": "pony", "pony": "mammal"})
     assert e.tangent is before
     assert len(e.names) == 9
+
+
+def test_nodes_that_were_given_as_numbers():
+    e = hw.embed([(1, 0), (2, 0), (3, 1)], dim=2, epochs=0)
+    assert e.ancestors(3, topn=1) == e.ancestors("3", topn=1)
+    assert e.ancestors([3, 2]) == e.ancestors(["3", "2"])
+    number: Any = np.int64(1)
+    assert e.neighbours(number) == e.neighbours("1")
+    assert e.descendants(0) == e.descendants("0")
+    assert e.add(4, 2).path("4", "0") == ["4", "2", "0"]
+
+
+def test_leaves_as_pairs():
+    pairs = zoo().add_all([("puppy", "dog"), ("whelp", "puppy"), ("puppy", "mammal")])
+    assert pairs.names == zoo().add_all({"puppy": ["dog", "mammal"], "whelp": "puppy"}).names
+    assert pairs.path("whelp", "mammal") == ["whelp", "puppy", "mammal"]
+
+
+@pytest.mark.parametrize("topn", [2.0, None])
+def test_so_many_is_a_whole_number(topn: object):
+    for ask in (zoo().ancestors, zoo().neighbours, zoo().descendants):
+        with pytest.raises(UserError, match="Expected `topn` a whole number; got"):
+            ask("dog", topn=topn)  # pyright: ignore
 
 
 def test_left_out_leaves_find_their_place(big: Embedding):

@@ -569,7 +569,7 @@ def test_a_cycle_is_named(ask):
         ask(h)
     assert str(caught.value) == (
         "Expected a hierarchy without cycles; got a → b → c → a (3 nodes). "
-        "Remove one of these edges, or do without the closure."
+        "Remove one of these edges."
     )
 
 

@@ -20,7 +20,7 @@ from dataclasses import asdict
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -43,9 +43,13 @@ from hyperwrap.graphs.hierarchy import Hierarchy
 from hyperwrap.graphs.relatives import Relatives
 from hyperwrap.training import Progress, finished, the_device
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
 __all__ = ["Edge", "Embedding", "Match"]
 
-Names = str | Sequence[str]
+Name = str | int  # of a node that was given as a number
+Names = Name | Sequence[Name]
 
 _DRAWS_AT_ONCE = 2**22
 _NODES_AT_ONCE = 2**14
@@ -140,13 +144,13 @@ class Embedding:
         """The rows of nodes in `tangent` and `scale`; all of them, if no names are given."""
         if names is None:
             return torch.arange(len(self))
-        if isinstance(names, str):
+        if _is_one(names):
             return torch.tensor(self._node(names))
         return torch.tensor([self._node(name) for name in names], dtype=torch.int64)
 
-    def _node(self, name: str) -> int:
+    def _node(self, name: Name) -> int:
         try:
-            return self._index[name]
+            return self._index[str(name) if _is_one(name) else name]
         except (KeyError, TypeError):
             near = [repr(other) for other in closest_names(str(name), self.names)]
             hint = f"The closest names are: {', '.join(near)}." if near else "None is close to it."
@@ -193,21 +197,21 @@ class Embedding:
         return Index(self.tangent, self.kind.geometry)
 
     @overload
-    def neighbours(self, name: str, topn: int = 10) -> list[Match]: ...
+    def neighbours(self, name: Name, topn: int = 10) -> list[Match]: ...
     @overload
-    def neighbours(self, name: list[str], topn: int = 10) -> list[list[Match]]: ...
+    def neighbours(self, name: list[str] | list[int], topn: int = 10) -> list[list[Match]]: ...
     def neighbours(self, name: Names, topn: int = 10) -> list[Match] | list[list[Match]]:
         """The nodes whose centres are nearest, with their distances."""
-        names = [name] if isinstance(name, str) else name
+        names = [name] if _is_one(name) else name
         nearest = self.index.search(self.nodes(names), _at_least_1(topn))
         found = [self._matches(*each) for each in zip(*nearest, strict=True)]
-        return found[0] if isinstance(name, str) else found
+        return found[0] if _is_one(name) else found
 
     @overload
-    def ancestors(self, name: str, topn: int = 10, *, covering: bool = False) -> list[Match]: ...
+    def ancestors(self, name: Name, topn: int = 10, *, covering: bool = False) -> list[Match]: ...
     @overload
     def ancestors(
-        self, name: list[str], topn: int = 10, *, covering: bool = False
+        self, name: list[str] | list[int], topn: int = 10, *, covering: bool = False
     ) -> list[list[Match]]: ...
     def ancestors(
         self, name: Names, topn: int = 10, *, covering: bool = False
@@ -220,7 +224,7 @@ class Embedding:
         child to spread it. The divergences are those of `torch.distributions.kl_divergence`, the
         same at every call.
         """
-        if not isinstance(name, str):
+        if not _is_one(name):
             return [self.ancestors(each, topn, covering=covering) for each in name]
         node, count = self._node(name), max(_SHORTLIST, 10 * _at_least_1(topn))
         own = self._law(torch.tensor(node))
@@ -331,16 +335,16 @@ class Embedding:
         return Nodes(self.tangent.T.double(), scale.T.double())
 
     @overload
-    def descendants(self, name: str, topn: int = 10) -> list[Match]: ...
+    def descendants(self, name: Name, topn: int = 10) -> list[Match]: ...
     @overload
-    def descendants(self, name: list[str], topn: int = 10) -> list[list[Match]]: ...
+    def descendants(self, name: list[str] | list[int], topn: int = 10) -> list[list[Match]]: ...
     def descendants(self, name: Names, topn: int = 10) -> list[Match] | list[list[Match]]:
         """Nodes that are almost certainly below this one, the most general first.
 
         They are found by where they lie, and come with their `probability`.
         ``embedding.hierarchy.below(name).names`` are those that the edges put there.
         """
-        if not isinstance(name, str):
+        if not _is_one(name):
             return [self.descendants(each, topn) for each in name]
         child = torch.arange(len(self))
         parent = torch.full_like(child, self._node(name))
@@ -361,7 +365,7 @@ class Embedding:
         names = self.names
         return [Edge(names[a], names[c], value) for (a, c), value in found if value < 0.5]
 
-    def add(self, child: str, parents: Names) -> "Embedding":
+    def add(self, child: Name, parents: Names) -> "Embedding":
         """Gives a new leaf a place below its parents, at once and without training.
 
         The rest stays as it is. Returns the embedding itself.
@@ -372,10 +376,14 @@ class Embedding:
         """
         return self.add_all({child: parents})
 
-    def add_all(self, parents: Mapping[str, Names]) -> "Embedding":
-        """`add` for many: new names, each with its parents, which may be new and come before it."""
-        leaves = self._numbered(parents)
-        hierarchy = _grown(self._relatives, [*parents], leaves)
+    def add_all(self, parents: Mapping[Any, Names] | Iterable[tuple[Any, Name]]) -> "Embedding":
+        """`add` for many: new names, each with its parents, which may be new and come before it.
+
+        They are a mapping, or pairs of a child and a parent.
+        """
+        given = _by_child(parents)
+        leaves = self._numbered(given)
+        hierarchy = _grown(self._relatives, [*given], leaves)
         nodes = self.tangent, self.scale
         known = self._calibrated() if self._relatives.ordered else None
         self.tangent, self.scale = placed(self.kind, nodes, Relatives(hierarchy), leaves, known)
@@ -384,15 +392,15 @@ class Embedding:
             self.__dict__.pop(cached, None)
         return self
 
-    def _numbered(self, parents: Mapping[str, Names]) -> dict[int, list[int]]:
+    def _numbered(self, parents: Mapping[str, Sequence[Name]]) -> dict[int, list[int]]:
         """New nodes and their parents as rows, those of new nodes at the end."""
         new: dict[str, int] = {}
         leaves: dict[int, list[int]] = {}
         for child, above in parents.items():
             if child in self:
                 raise UserError(f"Expected a new name; there is already a node {child!r}.")
-            names = [above] if isinstance(above, str) else list(above)
-            if not names:
+            names = [str(name) if _is_one(name) else name for name in above]
+            if not names or None in names:
                 raise UserError(f"Expected a parent for {child!r}; got none.")
             rows = [new[name] if name in new else self._node(name) for name in names]
             new[child] = len(self) + len(new)
@@ -553,7 +561,28 @@ def sample_of_sources(edges: Tensor, count: int, seed: int) -> Tensor:
     return children[order[: _at_least_1(count, "sources")].sort().values]
 
 
+def _is_one(names: object) -> "TypeIs[Name]":
+    return isinstance(names, str | int | np.integer)
+
+
+def _by_child(parents: Mapping[Any, Names] | Iterable[tuple[Any, Name]]) -> dict[str, list[Name]]:
+    """Names of children, and of the parents of each."""
+    pairs = parents.items() if isinstance(parents, Mapping) else parents
+    found: dict[str, list[Name]] = {}
+    for child, above in pairs:
+        if not _is_one(child):
+            raise UserError(f"Expected the name of a new node; got {child!r}.")
+        found.setdefault(str(child), []).extend(_listed(above))
+    return found
+
+
+def _listed(names: Names | None) -> Sequence[Name]:
+    return [names] if _is_one(names) else [] if names is None else list(names)
+
+
 def _at_least_1(number: int, name: str = "topn") -> int:
+    if not isinstance(number, int | np.integer):
+        raise UserError(f"Expected `{name}` a whole number; got {number!r}.")
     if number < 1:
         raise UserError(f"Expected `{name}` ≥ 1; got {number}.")
     return number

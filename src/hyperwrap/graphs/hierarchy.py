@@ -164,8 +164,7 @@ class CycleError(UserError):
         known = [*(names[node] for node in cut), *("…",) * (len(cut) < len(way)), names[way[0]]]
         self.arrows = f"{' → '.join(known)} ({len(way)} nodes)"
         super().__init__(
-            f"Expected a hierarchy without cycles; got {self.arrows}. Remove one of these edges, "
-            "or do without the closure."
+            f"Expected a hierarchy without cycles; got {self.arrows}. Remove one of these edges."
         )
 
 
