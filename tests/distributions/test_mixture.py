@@ -272,3 +272,48 @@ def test_batches_of_mixtures():
     wide = law.expand((2, 4))
     assert isinstance(wide, hw.WrappedNormalMixture)
     torch.testing.assert_close(wide.log_prob(z[0]), law.log_prob(z[0]).expand(2, 4))
+
+
+def test_many_components_are_scored_in_parts_whatever_the_batch(monkeypatch):
+    parts = hw.WrappedNormal(tangent=torch.randn(4, 1, 3, 2, dtype=F64), scale=0.5)
+    law = hw.WrappedNormalMixture(Categorical(torch.ones(4, 1, 3, dtype=F64)), parts)
+    x = exp0(torch.randn(4, 50, 2, dtype=F64))
+    whole = law.log_prob(x)
+    monkeypatch.setattr("hyperwrap.distributions.mixture._PAIRS_AT_ONCE", 100)
+    torch.testing.assert_close(law.log_prob(x), whole)
+
+
+def test_a_point_that_is_there_many_times():
+    others = exp0(torch.randn(20, 2))
+    points = torch.cat([hw.lorentz.origin(2).expand(5000, 3), others])
+    assert hw.WrappedNormalMixture.fit(points, 3).law.mixture_distribution.probs.max() > 0.9
+
+
+def test_what_is_no_mixture_of_wrapped_normals():
+    weights, h = Categorical(torch.ones(2)), torch.zeros(2, 2)
+    student = hw.WrappedStudentT(3.0, tangent=h, scale=1.0)
+    curved = hw.WrappedNormal(tangent=h, scale=1.0, c=torch.tensor([1.0, 2.0]))
+    whole = hw.WrappedNormalMixture(weights, hw.WrappedNormal(tangent=h, scale=1.0))
+    for call, message in (
+        (
+            lambda: hw.WrappedNormalMixture(weights, student),  # pyright: ignore
+            "Expected components that are a WrappedNormal; got WrappedStudentT. "
+            "For other laws, use torch.distributions.MixtureSameFamily.",
+        ),
+        (
+            lambda: hw.WrappedNormalMixture(weights, curved),
+            "Expected components of one curvature; got several.",
+        ),
+        (
+            lambda: hw.WrappedNormalMixture.fit(exp0(torch.randn(20, 2)), 2.0),  # pyright: ignore
+            "Expected `components` to be a whole number; got 2.0.",
+        ),
+        (
+            lambda: hw.estimate_kl(whole, curved),  # pyright: ignore
+            "Expected `p` to be a wrapped law; got WrappedNormalMixture. For a mixture, average "
+            "p.log_prob(z) - q.log_prob(z) over z = p.sample((N,)).",
+        ),
+    ):
+        with pytest.raises(UserError) as error:
+            call()
+        assert str(error.value) == message

@@ -382,3 +382,18 @@ def test_the_constraint_says_which_points_are_on_the_hyperboloid():
     assert doubled.check(2 * points).tolist() == [True, True, False, False, False]
     assert not hw.constraints.hyperboloid.check(2 * points).any()
     assert "0.25" in repr(doubled)
+
+
+def test_edges_of_what_may_be_given():
+    zero = torch.zeros(2)
+    law = hw.WrappedNormal(tangent=zero, scale=1.0)
+    torch.testing.assert_close(law.radial.cdf(torch.tensor(1)), law.radial.cdf(torch.tensor(1.0)))
+    assert hw.RiemannianNormal(tangent=torch.zeros(2, 2), scale=[0.5, 0.2]).batch_shape == (2,)
+    ball = hw.UniformBall(tangent=torch.ones(2))
+    for other in (law, hw.RiemannianNormal(tangent=zero)):
+        estimate, error = hw.estimate_kl(other, ball)
+        assert (estimate, error) == (math.inf, 0)
+    with pytest.raises(ValueError, match=r"`df`; got inf\. In the limit it is hw\.WrappedNormal"):
+        hw.WrappedStudentT(math.inf, tangent=zero, scale=1.0)
+    with pytest.raises(ValueError, match="Expected `level` between 0 and 1; got tensor"):
+        law.contains(ORIGIN, torch.tensor([0.5, 0.6]))  # pyright: ignore

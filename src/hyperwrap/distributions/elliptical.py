@@ -286,6 +286,10 @@ class WrappedStudentT(_StudentFamily):
         self._build(loc, tangent, scale, scale_tril, c, validate_args, df=given.shape)
         if self._checks(given) and not (given > 0).all():
             raise ValueError(f"Expected `df` > 0; got {given.min().item():.3g}.")
+        if self._checks(given) and given.isinf().any():
+            raise ValueError(
+                "Expected a finite `df`; got inf. In the limit it is hw.WrappedNormal."
+            )
         self.df = expanded(given.to(self._centre), self.batch_shape)
 
     def _parameters(self) -> tuple[str, ...]:

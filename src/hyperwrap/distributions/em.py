@@ -16,6 +16,7 @@ all, until a step gains less than 1e-6 per point.
 
 from dataclasses import dataclass, replace
 from math import log, pi
+from numbers import Integral
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -243,11 +244,13 @@ def _start(
 
 
 def _some(sample: Sample, generator: torch.Generator) -> Sample:
+    """At most 1,000 points, all different: those that are repeated weigh more."""
     if sample.size <= _TRIAL:
         return sample
-    drawn = torch.randperm(sample.size, generator=generator)[:_TRIAL].to(sample.z.device)
-    share = sample.share[drawn]
-    return replace(sample, z=sample.z[drawn], share=share / share.sum())
+    z, which = sample.z.unique(dim=0, return_inverse=True)
+    drawn = torch.randperm(len(z), generator=generator)[:_TRIAL].to(z.device)
+    share = torch.zeros_like(z[:, 0]).index_add(0, which, sample.share)[drawn]
+    return replace(sample, z=z[drawn], share=share / share.sum())
 
 
 def _seeds(sample: Sample, components: int, starts: int, generator: torch.Generator) -> Tensor:
@@ -287,6 +290,8 @@ def _require_enough(
 ) -> None:
     require_shape(covariance)
     for name, number in (("components", components), ("starts", starts)):
+        if not isinstance(number, Integral):
+            raise UserError(f"Expected `{name}` to be a whole number; got {number}.")
         if number < 1:
             raise UserError(f"Expected `{name}` ≥ 1; got {number}.")
     if sample.z.dim() != 2:

@@ -50,14 +50,14 @@ class IsotropicDistribution(CentralDistribution, ABC):
         self,
         loc: Tensor | None,
         tangent: Tensor | None,
-        size: Tensor | float,
+        size: Tensor | Sequence[float] | float,
         c: Curvature,
         validate_args: bool | None,
     ) -> None:
         at, centre, _ = require_centre(loc, tangent)
         name = self._size_name
         if not isinstance(size, Tensor):
-            size = torch.full((), size, dtype=centre.dtype, device=centre.device)
+            size = torch.as_tensor(size, dtype=centre.dtype, device=centre.device)
         size = at_least_float32(size)
         batch_shape = broadcast_batch(c, **{at: centre.shape[:-1], name: size.shape})
         self._place(at, centre, batch_shape, c, validate_args, size.dtype)
@@ -155,7 +155,7 @@ class RiemannianNormal(IsotropicDistribution):
 
     Args:
         loc: ``(..., n+1)``, the centre ``μ``, a point of the Lorentz model.
-        scale: ``σ > 0``, a length, ``(...)``.
+        scale: ``σ > 0``, a length, ``(...)``: one for each law of the batch, as it is isotropic.
         tangent: ``(..., n)``, in place of ``loc``: ``μ = exp₀(tangent)``.
         c: the curvature is ``−c``.
 
@@ -174,7 +174,7 @@ class RiemannianNormal(IsotropicDistribution):
     def __init__(
         self,
         loc: Tensor | None = None,
-        scale: Tensor | float = 1.0,
+        scale: Tensor | Sequence[float] | float = 1.0,
         *,
         tangent: Tensor | None = None,
         c: Curvature = 1.0,
@@ -247,7 +247,7 @@ class UniformBall(IsotropicDistribution):
     def __init__(
         self,
         loc: Tensor | None = None,
-        radius: Tensor | float = 1.0,
+        radius: Tensor | Sequence[float] | float = 1.0,
         *,
         tangent: Tensor | None = None,
         c: Curvature = 1.0,

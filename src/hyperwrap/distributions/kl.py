@@ -31,6 +31,7 @@ from hyperwrap.distributions.frames import offset
 from hyperwrap.distributions.sigma import Sigma
 from hyperwrap.distributions.wrapped import Wrapped
 from hyperwrap.distributions.wrapped_normal import WrappedNormal
+from hyperwrap.errors import UserError
 from hyperwrap.precision import traced, wide
 from hyperwrap.special import dot, log_sinhc_sqrt, squared_norm
 
@@ -62,13 +63,19 @@ def estimate_kl(p: WrappedDistribution, q: Distribution, num_samples: int = 1024
     >>> bool(standard_error < 1e-3)
     True
     """
+    if not isinstance(p, WrappedDistribution):
+        raise UserError(
+            f"Expected `p` to be a wrapped law; got {type(p).__name__}. For a mixture, average "
+            "p.log_prob(z) - q.log_prob(z) over z = p.sample((N,))."
+        )
     if num_samples < 32:
         raise ValueError(f"Expected `num_samples` ≥ 32; got {num_samples}.")
     p, q = _comparable(p, q)
     if not isinstance(p, WrappedNormal):
         z, log_p = p.rsample_and_log_prob((num_samples,))
         ratio = log_p - q.log_prob(z)
-        return KLEstimate(ratio.mean(0), ratio.std(0) / sqrt(num_samples))
+        mean, error = ratio.mean(0), ratio.std(0) / sqrt(num_samples)
+        return KLEstimate(mean, error.where(mean.isfinite(), 0.0))
     shape = Size((num_samples // 2, *p.batch_shape, p.n))
     return _from_noise(p, q, torch.randn(shape, dtype=p._centre.dtype, device=p._centre.device))
 
@@ -129,7 +136,11 @@ def _from_noise(p: WrappedNormal, q: Distribution, noise: Tensor) -> KLEstimate:
     v = wide(p._sigma.colour(noise))
     ahead, behind = (q.log_prob(p._wrap(u)[0]) for u in (v, -v))
     controls = _controls(p, q, wide(noise), v)
-    mean, error = _regressed_mean(-(ahead + behind) / 2, controls)
+    score = -(ahead + behind) / 2
+    outside = score.isposinf()  # a draw where q has no density: the divergence is infinite
+    mean, error = _regressed_mean(score.where(~outside, 0.0), controls)
+    mean = mean.where(~outside.any(0), torch.inf)
+    error = error.where(~outside.any(0), 0.0)
     dtype = p._centre.dtype
     return KLEstimate((mean - p._wide_entropy()).to(dtype), error.to(dtype))
 

@@ -1,8 +1,11 @@
 """Mixtures of wrapped normals, whose mean lies on the manifold."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
-from torch import Tensor
-from torch.distributions import MixtureSameFamily
+from torch import Size, Tensor
+from torch.distributions import Categorical, MixtureSameFamily
 
 from hyperwrap.curvature import Curvature, over, root, times
 from hyperwrap.distributions.base import WrappedDistribution
@@ -12,7 +15,8 @@ from hyperwrap.distributions.em import MixtureFit, fit_mixture
 from hyperwrap.distributions.fitting import CovarianceShape
 from hyperwrap.distributions.samples import Sample, weighted
 from hyperwrap.distributions.wrapped_normal import WrappedNormal
-from hyperwrap.precision import wide
+from hyperwrap.errors import UserError
+from hyperwrap.precision import traced, wide
 from hyperwrap.special import squared_norm
 
 __all__ = ["WrappedNormalMixture"]
@@ -39,6 +43,28 @@ class WrappedNormalMixture(MixtureSameFamily):
     """
 
     __call__ = WrappedDistribution.__call__
+
+    def __init__(
+        self,
+        mixture_distribution: Categorical,
+        component_distribution: WrappedNormal,
+        validate_args: bool | None = None,
+    ) -> None:
+        if not isinstance(component_distribution, WrappedNormal):
+            name = type(component_distribution).__name__
+            raise UserError(
+                f"Expected components that are a WrappedNormal; got {name}. "
+                "For other laws, use torch.distributions.MixtureSameFamily."
+            )
+        super().__init__(mixture_distribution, component_distribution, validate_args=validate_args)
+        c = component_distribution.c
+        if isinstance(c, Tensor) and c.dim() and not traced(c) and (c != c[..., :1]).any():
+            raise UserError("Expected components of one curvature; got several.")
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+        """The same mixture over a larger batch; no memory is copied."""
+        new = self._get_checked_instance(WrappedNormalMixture, _instance)
+        return super().expand(Size(batch_shape), new)
 
     @classmethod
     def fit(
@@ -77,10 +103,15 @@ class WrappedNormalMixture(MixtureSameFamily):
         """``log p(z)``, ``(..., n+1) → (...)``, in chunks where there are many components."""
         shape = torch.broadcast_shapes(x.shape[:-1], self.batch_shape)
         pairs = shape.numel() * self.components.batch_shape[-1]
-        if pairs <= _PAIRS_AT_ONCE or shape == self.batch_shape:
+        batch = Size((*[1] * (len(shape) - len(self.batch_shape)), *self.batch_shape))
+        free = [i for i, size in enumerate(batch) if size == 1]  # along which there is one law
+        if pairs <= _PAIRS_AT_ONCE or not free:
             return super().log_prob(x)
-        parts = x.expand(*shape, -1).split(max(shape[0] * _PAIRS_AT_ONCE // pairs, 1))
-        return torch.cat([super(WrappedNormalMixture, self).log_prob(part) for part in parts])
+        longest = max(free, key=shape.__getitem__)
+        rows = max(shape[longest] * _PAIRS_AT_ONCE // pairs, 1)
+        parts = x.expand(*shape, -1).split(rows, longest)
+        scored = [super(WrappedNormalMixture, self).log_prob(part) for part in parts]
+        return torch.cat(scored, longest)
 
     @property
     def components(self) -> WrappedNormal:

@@ -68,18 +68,18 @@ class Radius(Distribution, ABC):
         """The log-density of the radius, ``(...)``."""
         if self._validate_args:
             self._validate_sample(value)
-        return self.log_density(wide(value)).to(value.dtype)
+        return self.log_density(wide(value)).to(_float(value))
 
     def cdf(self, value: Tensor) -> Tensor:
         """``P(ρ ≤ value)``, ``(...)``."""
         if self._validate_args:
             self._validate_sample(value)
         rho = wide(value)
-        return (self.below(rho.detach()) + self._change(rho)).to(value.dtype)
+        return (self.below(rho.detach()) + self._change(rho)).to(_float(value))
 
     def icdf(self, value: Tensor) -> Tensor:
         """The radius that is not exceeded with this probability, ``(...)``."""
-        return self.inverse(wide(value)).to(value.dtype)
+        return self.inverse(wide(value)).to(_float(value))
 
     def inverse(self, u: Tensor) -> Tensor:
         """`quantile` with its derivatives: where ``F(ρ) = u``, ``dρ = (du − ∂F)/p(ρ)``."""
@@ -105,6 +105,10 @@ class Radius(Distribution, ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n={self.n})"
+
+
+def _float(x: Tensor) -> torch.dtype:
+    return x.dtype if x.is_floating_point() else torch.get_default_dtype()
 
 
 # --- laws of |x| in R^n ---------------------------------------------------------------------------

@@ -46,7 +46,7 @@ class CentralDistribution(WrappedDistribution, ABC):
         >>> law.contains(law.loc), law.contains(hw.lorentz.origin(2))
         (tensor(True), tensor(False))
         """
-        if not 0 < level < 1:
+        if not isinstance(level, float | int) or not 0 < level < 1:
             raise UserError(f"Expected `level` between 0 and 1; got {level}.")
         rho = self.mahalanobis(value)
         return rho <= self.radial.icdf(torch.tensor(level, dtype=torch.float64).to(rho))
