@@ -198,3 +198,11 @@ def test_a_bad_file_gets_one_clear_sentence(text: str, message: str, tmp_path: P
     with pytest.raises(UserError) as caught:
         read_edges(path)
     assert str(caught.value) == message.replace("{path}", str(path))
+
+
+def test_an_obsolete_parent_is_left_out(tmp_path: Path):
+    path = tmp_path / "few.obo"
+    terms = ["id: P:3\nname: pup\nis_a: P:1\nis_a: P:9", "id: P:9\nis_obsolete: true"]
+    terms += ["id: P:1\nname: pet"]
+    path.write_text("".join(f"[Term]\n{term}\n\n" for term in terms))
+    assert read_edges(path).names == ["pup", "pet"]

@@ -25,7 +25,7 @@ tabs quotes mean nothing; between commas they may hold commas, tabs and (doubled
 **Outlines** are indented by tabs or spaces. A name in several places is replaced by its path from
 the root, ``plants/other``. **Paths** are names as they are, ``usr/share/doc`` below ``usr/share``,
 which need not have a line. In **OBO** files names are as in tables with ids; only ``is_a`` is
-followed, and obsolete terms are skipped.
+followed, and obsolete terms and is_a lines to them are skipped.
 """
 
 import csv
@@ -321,13 +321,18 @@ class _Obo(Form):
     def read(self, lines: Iterable[str], path: Path, parent_first: bool) -> Hierarchy:
         ids: dict[str, int] = defaultdict(count().__next__)
         ends, at, labels = array("q"), array("q"), {}
-        for term in _terms(lines, path):
+        terms = list(_terms(lines, path))
+        obsolete = {term["id"][0][1] for term in terms if _is_obsolete(term)}
+        for term in terms:
             (_, own), *_ = term["id"]
+            if own in obsolete:
+                continue
             child = ids[own]
             labels[own] = term["name"][0][1] if "name" in term else own
             for line, parent in term["is_a"]:
-                ends.extend((child, ids[parent]))
-                at.append(line)
+                if parent not in obsolete:
+                    ends.extend((child, ids[parent]))
+                    at.append(line)
         if not at:
             raise UserError(
                 f"Expected [Term] entries with is_a lines in {path}; got {len(labels):,} terms and "
@@ -337,8 +342,12 @@ class _Obo(Form):
         return Hierarchy(labelled(h.names, labels), h.edges)
 
 
+def _is_obsolete(term: dict[str, list[tuple[int, str]]]) -> bool:
+    return term.get("is_obsolete", [(0, "")])[0][1] == "true"
+
+
 def _terms(lines: Iterable[str], path: Path) -> Iterator[dict[str, list[tuple[int, str]]]]:
-    """The tags of every term that is not obsolete: for each the lines and what they say."""
+    """The tags of every term: for each the lines and what they say."""
     term, start = None, 0
     for number, line in enumerate(chain(lines, ["["]), 1):
         if line.startswith("["):
@@ -347,7 +356,7 @@ def _terms(lines: Iterable[str], path: Path) -> Iterator[dict[str, list[tuple[in
                     f"Expected an id in every [Term]; that on line {start} of {path} has none. "
                     "Add it, or remove the term."
                 )
-            if term and term.get("is_obsolete", [(0, "")])[0][1] != "true":
+            if term:
                 yield term
             term, start = defaultdict(list) if line.startswith("[Term]") else None, number
         elif term is not None:
