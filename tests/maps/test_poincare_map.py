@@ -13,6 +13,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import hyperwrap as hw
+from hyperwrap.errors import UserError
 from hyperwrap.maps import descent, neighbours
 from hyperwrap.maps.estimator import PoincareMap
 from hyperwrap.maps.neighbours import Neighbours, graph, landmark_start, weights
@@ -231,3 +232,8 @@ def test_many_rows_by_approximate_neighbours_and_drawn_pairs(monkeypatch: pytest
     from_root = hw.lorentz.dist(z[:1], z).numpy()
     assert pd.Series(from_root).corr(pd.Series(way), method="spearman") > 0.8
     assert np.isfinite(fitted.transform(many[:50] + 0.01)).all()
+
+
+def test_distances_that_overflow_are_refused():
+    with pytest.raises(UserError, match=r"so that distances are finite; got .*e.200"):
+        hw.PoincareMap().fit(np.random.default_rng(0).normal(size=(30, 3)) * 1e200)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hyperwrap import charts, lorentz
-from hyperwrap.errors import needs_extra
+from hyperwrap.errors import UserError, needs_extra
 from hyperwrap.maps.descent import Pairs, descend, place
 from hyperwrap.vae.latent import Coordinates
 
@@ -28,6 +28,7 @@ _COORDINATES = {
     "tangent": lorentz.log0,
 }
 _STEPS_TO_PLACE = 100
+_LARGEST = 1e150  # squares overflow at 1e154
 
 
 class PoincareMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -146,7 +147,7 @@ class PoincareMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _checked(self, X: Any, *, fitting: bool = False) -> Any:
         self._require_parameters()
-        return validate_data(
+        table: Any = validate_data(
             self,
             X,
             reset=fitting,
@@ -154,6 +155,13 @@ class PoincareMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             dtype=[np.float64, np.float32],
             ensure_min_samples=2 if fitting else 1,
         )
+        largest = abs(table).max()
+        if largest > _LARGEST:
+            raise UserError(
+                f"Expected numbers up to {_LARGEST:g}, so that distances are finite; got "
+                f"{largest:g}. Divide the table by its largest number."
+            )
+        return table
 
     @property
     def _n_features_out(self) -> int:
