@@ -167,7 +167,13 @@ POINTS = hw.lorentz.exp0(torch.tensor([[0.0, 1.0], [1.0, 0.5], [-1.0, 0.2], [0.3
             POINTS[:2],
             {},
             "Expected at least 3 points for a full Σ on H^2; got 2. Give more points or "
-            'covariance="diagonal".',
+            'covariance="scalar".',
+        ),
+        (
+            POINTS[:2],
+            {"covariance": "diagonal"},
+            "Expected at least 3 points for a diagonal Σ on H^2; got 2. Give more points or "
+            'covariance="scalar".',
         ),
         (
             POINTS[:1],
@@ -235,6 +241,9 @@ def test_weights_that_do_not_count_points_give_no_region():
         "Expected weights that add up to more than n = 2, as they count points; got 1. "
         "Multiply them by the number of points."
     )
+    few = hw.RiemannianNormal.fit(POINTS[:2])
+    with pytest.raises(UserError, match="Expected more than n = 2 points for a region; got 2"):
+        few.contains(POINTS[0])
     with pytest.raises(ValueError, match=r"Expected `level` between 0 and 1; got 95\."):
         fit.contains(POINTS[0], level=95)
 

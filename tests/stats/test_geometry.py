@@ -116,3 +116,13 @@ def test_what_is_refused(call, message):
     with pytest.raises(ValueError) as error:  # noqa: PT011
         call()
     assert str(error.value).replace("1.0.", "1.") == message
+
+
+def test_plain_numbers_will_do_and_no_points_will_not():
+    x, y = hw.lorentz.exp0(torch.tensor([[-1.0, 0.0], [3.0, 0.0]]))
+    middle = hw.stats.geodesic(x, y, 0.5)
+    assert middle.dtype == torch.float32
+    torch.testing.assert_close(middle, hw.stats.midpoint(x, y))
+    assert hw.stats.ball_volume(1.0, 2) == hw.stats.ball_volume(torch.tensor(1.0), 2)
+    with pytest.raises(ValueError, match=r"Expected `x` to hold points; got shape \(0, 3\)\."):
+        hw.stats.pairwise_distances(x.expand(0, 3))

@@ -185,9 +185,9 @@ def require_shape(covariance: str) -> None:
 
 def _require_spread(sample: Sample, covariance: CovarianceShape, u: Tensor) -> None:
     n, size = sample.n, sample.size
-    least = n + 1 if covariance == "full" else 2
+    least = 2 if covariance == "scalar" else n + 1  # fewer fit into a plane of some frame
     if size < least:
-        hint = ' or covariance="diagonal"' if covariance == "full" and size > 1 else ""
+        hint = ' or covariance="scalar"' if covariance != "scalar" and size > 1 else ""
         raise UserError(
             f"Expected at least {least} points for a {covariance} Σ on H^{n}; got {size}. "
             f"Give more points{hint}."

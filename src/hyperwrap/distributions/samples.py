@@ -43,6 +43,10 @@ class Sample:
     def require_counts(self) -> None:
         """Raises a `UserError` where there are too few points for a region of a centre."""
         if (self.total <= self.n).any():
+            if (self.total == self.size).all():
+                raise UserError(
+                    f"Expected more than n = {self.n} points for a region; got {self.size}."
+                )
             raise UserError(
                 f"Expected weights that add up to more than n = {self.n}, as they count points; "
                 f"got {self.total.min().item():g}. Multiply them by the number of points."

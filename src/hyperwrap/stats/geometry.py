@@ -36,6 +36,8 @@ def pairwise_distances(x: Tensor, y: Tensor | None = None, *, c: Curvature = 1.0
             raise UserError(
                 f"Expected `{name}` of shape (..., N, n+1); got shape {tuple(points.shape)}."
             )
+        if not points.shape[-2]:
+            raise UserError(f"Expected `{name}` to hold points; got shape {tuple(points.shape)}.")
         Hyperboloid(c).require(name, points)
     if y is None:
         return distances_among(x, c)
@@ -58,7 +60,7 @@ def distances_among(x: Tensor, c: Curvature = 1.0) -> Tensor:
 
 
 @in_float64
-def geodesic(x: Tensor, y: Tensor, t: Tensor, *, c: Curvature = 1.0) -> Tensor:
+def geodesic(x: Tensor, y: Tensor, t: Tensor | float, *, c: Curvature = 1.0) -> Tensor:
     """The point a fraction ``t`` of the way from ``x`` to ``y``.
 
     ``(..., n+1), (..., n+1), (...) → (..., n+1)``; ``t`` below 0 or above 1 goes beyond the ends.
@@ -69,6 +71,7 @@ def geodesic(x: Tensor, y: Tensor, t: Tensor, *, c: Curvature = 1.0) -> Tensor:
             [ 1.,  0.],
             [ 5.,  0.]])
     """
+    t = torch.as_tensor(t, dtype=x.dtype, device=x.device)
     return lorentz.wrap(x, t.unsqueeze(-1) * lorentz.unwrap(x, y, c=c), c=c)
 
 
@@ -104,7 +107,7 @@ _NODES, _WEIGHTS = (torch.from_numpy(a) for a in np.polynomial.legendre.leggauss
 
 
 @in_float64
-def ball_volume(radius: Tensor, n: int, *, c: Curvature = 1.0) -> Tensor:
+def ball_volume(radius: Tensor | float, n: int, *, c: Curvature = 1.0) -> Tensor:
     """Volume of a ball of ``H^n``, ``|S^{n−1}|·∫₀^r (sinh(√c t)/√c)^{n−1} dt``, ``(...) → (...)``.
 
     By a Gauss–Legendre rule over the shell below the surface that holds all but e⁻⁴⁰ of the
@@ -116,6 +119,9 @@ def ball_volume(radius: Tensor, n: int, *, c: Curvature = 1.0) -> Tensor:
     require_positive(c)
     if n < 1:
         raise UserError(f"Expected `n` ≥ 1; got {n}.")
+    radius = torch.as_tensor(
+        radius, dtype=torch.float64 if isinstance(radius, float | int) else None
+    )
     if not (radius >= 0).all():
         raise UserError(f"Expected `radius` ≥ 0; got {radius.min().item():g}.")
     root_c = root(c, radius) if not isinstance(c, Tensor) else c.to(radius).sqrt()
