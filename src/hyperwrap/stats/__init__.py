@@ -1,5 +1,6 @@
 """Statistics on hyperbolic space: points in, estimates with errors out."""
 
+from hyperwrap.stats.curvature import CurvatureFit, fit_curvature
 from hyperwrap.stats.density import highest_density, kernel_density
 from hyperwrap.stats.diagnosis import Diagnosis, diagnose
 from hyperwrap.stats.frechet import FrechetRegression, frechet_regression
@@ -24,6 +25,7 @@ from hyperwrap.stats.significance import Significance
 from hyperwrap.stats.two_sample import energy_test, location_test, mmd_test
 
 __all__ = [
+    "CurvatureFit",
     "Diagnosis",
     "FrechetRegression",
     "GeodesicRegression",
@@ -34,6 +36,7 @@ __all__ = [
     "diagnose",
     "energy_test",
     "estimate_mean",
+    "fit_curvature",
     "frechet_mean",
     "frechet_regression",
     "frechet_variance",
