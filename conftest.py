@@ -10,12 +10,13 @@ import hyperwrap
 collect_ignore_glob = [] if torch.cuda.is_available() else ["src/hyperwrap/kernels/triton_*.py"]
 
 HEAVY = {
+    "src/hyperwrap/pyro*": "pyro",
     "src/hyperwrap/scvi*": "scvi",
     "src/hyperwrap/scanpy/*": "scanpy",
     "src/nagano2019/counts*": "scvi",
 }
 """What the examples of files need: left out without the package, slow with it."""
-collect_ignore_glob += [f"**/{files}" for files, package in HEAVY.items() if not find_spec(package)]
+collect_ignore_glob += [f"*{files}" for files, package in HEAVY.items() if not find_spec(package)]
 
 
 def pytest_runtest_setup() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import hyperwrap
+from hyperwrap.errors import MissingExtraError
 
 PACKAGE = Path(hyperwrap.__file__).parent
 PAPER = Path(__file__).parents[1] / "reproductions"
@@ -112,7 +113,10 @@ def uses(path: Path) -> Iterator[tuple[int, str, str]]:
 def is_public(module: str, name: str) -> bool:
     if any(part.startswith("_") for part in (*module.split("."), name) if part != "__version__"):
         return False
-    found = importlib.import_module(module)
+    try:
+        found = importlib.import_module(module)
+    except MissingExtraError:  # it is looked at where the extra is installed
+        return True
     here = getattr(found, name or "__doc__", None)
     return not name or name in getattr(found, "__all__", ()) or isinstance(here, ModuleType)
 

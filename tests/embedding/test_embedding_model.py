@@ -803,8 +803,7 @@ def test_a_training_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest
 
         with pytest.raises(StoppedError):
             hw.embed(TREE, folder=tmp_path / "parts", watch=stop, **options)
-        with pytest.raises(UserError, match="its training has not finished"):
-            Embedding.load(tmp_path / "parts")
+        assert len(Embedding.load(tmp_path / "parts")) == 15  # the best so far
     hw.embed(TREE, folder=tmp_path / "parts", **options)
     hw.embed(TREE, folder=tmp_path / "parts", **options)  # which has nothing left to do
     for name in (*model.FILES, "metrics.jsonl"):
