@@ -27,10 +27,10 @@ def _seeded():
     torch.manual_seed(0)
 
 
-def drawn(name: str, *shape: int, c: float = 1.0) -> Tensor:
+def drawn(name: str, *shape: int, c: float = 1.0, size: float = 1.0) -> Tensor:
     """Points of a law, those of a Cauchy law that float64 holds well."""
     kind, more = KINDS[name]
-    law = kind(tangent=CENTRE, scale_tril=TRIL, c=c, **more)
+    law = kind(tangent=CENTRE, scale_tril=size * TRIL, c=c, **more)
     far = lorentz.exp0(CENTRE, c=c)
     points = law.sample(shape)
     return torch.where(points[..., :1].abs() < 1e6, points, far)
@@ -91,7 +91,8 @@ def test_standard_errors_are_the_spread_of_estimates(name: str):
 @pytest.mark.slow
 @for_each_kind
 def test_regions_hold_the_centre_as_often_as_they_say(name: str):
-    fit = KINDS[name][0].fit(drawn(name, 60, 300))
+    size = 1e-3 if name == "Cauchy" else 1.0  # of 18,000 Cauchy draws some would be too far out
+    fit = KINDS[name][0].fit(drawn(name, 60, 300, size=size))
     covered = fit.contains(lorentz.exp0(CENTRE)).double().mean()
     assert 0.91 < covered < 0.985
 
